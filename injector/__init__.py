@@ -1,0 +1,1 @@
+"""The mutating webhook that adds the agent to pods which opt in by annotation."""

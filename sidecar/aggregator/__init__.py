@@ -1,0 +1,1 @@
+"""The aggregator: folds the reports of all pods into the status of each LoRAAdapter."""

@@ -1,0 +1,1 @@
+"""What is said between the parts: resources, names, annotations, states and reasons. Values only."""

@@ -1,0 +1,145 @@
+"""The agent's settings: each written once, read from the environment or the command line, written by the injector.
+
+A bad value never stops the agent: it becomes a warning and the default. Secrets are only ever read from files or
+from the environment, never from the command line.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sidecar.api import names
+from sidecar.api.wanted import ALL_NAMESPACES
+
+ENV_PREFIX: Final = "LORA_SIDECAR_"
+SECRET_FIELDS: Final = frozenset({"api_key", "admin_key"})
+
+DEFAULT_CREDENTIALS: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+class AgentSettings(BaseModel):
+    """What an agent must know. Each field is `LORA_SIDECAR_<FIELD>` and, but for secrets, `--<field>`."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    pod_name: str = Field("", description="The pod's name.")
+    pod_namespace: str = Field("default", description="The pod's namespace.")
+    pod_uid: str = Field("", description="The pod's uid.")
+    pod_ip: str = Field("", description="The pod's address, tried where loopback refuses.")
+    node_name: str = Field("", description="The node's name.")
+    service: str = Field("", description="The InferenceService whose adapters are loaded.")
+    engine_port: int = Field(names.ENGINE_PORT, ge=1, le=65535, description="Where SGLang listens.")
+    engine_hosts: tuple[str, ...] = Field(
+        ("::1", "127.0.0.1"),
+        description="Addresses of the engine, comma-separated, first tried first.",
+    )
+    engine_scheme: Literal["http", "https"] = Field(
+        "http", description="How the engine is spoken to."
+    )
+    engine_certificate: str = Field(
+        "",
+        description="The engine's certificate file, to which https is pinned where it is readable.",
+    )
+    api_key_file: str = Field("", description="File with SGLang's api key, for reading.")
+    admin_key_file: str = Field("", description="File with SGLang's admin key, for changing.")
+    api_key: str = Field("", description="SGLang's api key itself.", repr=False)
+    admin_key: str = Field("", description="SGLang's admin key itself.", repr=False)
+    adapter_namespaces: tuple[str, ...] = Field(
+        (ALL_NAMESPACES,), description="Whose LoRAAdapters may target this pod, comma-separated."
+    )
+    shared: tuple[str, ...] = Field(
+        (), description="Mount points that the agent shares with the engine, comma-separated."
+    )
+    shared_root: str = Field(
+        "/", description="Stands for the mounts where none are named, as outside Kubernetes."
+    )
+    trust_path: bool = Field(False, description="Load without looking at the files.")
+    reload: Literal["auto", "on-change", "never"] = Field(
+        "auto", description="Whether new weights at the same path are loaded."
+    )
+    readiness: bool = Field(False, description="Whether /readyz waits for the adapters.")
+    readiness_timeout: float = Field(
+        600.0, gt=0, description="Seconds that one pending adapter may hold it."
+    )
+    drift_interval: float = Field(
+        4.0, ge=0.1, description="Seconds between two looks at what the engine lists."
+    )
+    settle: float = Field(
+        0.5, ge=0, description="Seconds that files must keep still on local disks before a load."
+    )
+    listen_port: int = Field(
+        names.AGENT_PORT,
+        ge=0,
+        le=65535,
+        description="Port of /livez, /readyz, /metrics and /state.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="What is logged."
+    )
+    credentials: str = Field(
+        DEFAULT_CREDENTIALS, description="Directory with the token, ca.crt and namespace files."
+    )
+    kubeconfig: str = Field("", description="A kubeconfig to use instead of the credentials.")
+    manifests: str = Field(
+        "", description="Directory of LoRAAdapter YAML files to use instead of the API server."
+    )
+    report_file: str = Field(
+        "", description="Where the report is written as JSON when adapters come from manifests."
+    )
+
+    @classmethod
+    def lenient(cls, values: Mapping[str, str]) -> tuple[Self, list[str]]:
+        """Build settings from texts; each bad value becomes a warning, and its default is used."""
+        prepared: dict[str, Any] = {
+            name: _split(value) if cls.model_fields[name].annotation == tuple[str, ...] else value
+            for name, value in values.items()
+            if name in cls.model_fields
+        }
+        warnings: list[str] = []
+        while True:
+            try:
+                return cls.model_validate(prepared), warnings
+            except ValidationError as error:
+                for detail in error.errors():
+                    name = str(detail["loc"][0])
+                    if prepared.pop(name, None) is not None:
+                        default = cls.model_fields[name].default
+                        warnings.append(
+                            f"{ENV_PREFIX}{name.upper()}: {detail['msg']}; using {default!r}"
+                        )
+
+    def to_env(self) -> dict[str, str]:
+        """The environment that says these settings; what is at its default is left out."""
+        written = {}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value != field.default:
+                written[ENV_PREFIX + name.upper()] = _text(value)
+        return written
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str], **over: str) -> tuple[Self, list[str]]:
+        """Read the environment; `over` (the command line) wins. Answers settings and warnings."""
+        values = {
+            name: env[ENV_PREFIX + name.upper()]
+            for name in cls.model_fields
+            if env.get(ENV_PREFIX + name.upper())
+        }
+        return cls.lenient(values | over)
+
+    def allowed_namespaces(self) -> tuple[str, ...]:
+        """Whose adapters are taken; bad or empty lists fall closed to the pod's own namespace."""
+        return self.adapter_namespaces or (self.pod_namespace,)
+
+
+def _split(value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",") if part.strip())
+
+
+def _text(value: bool | float | str | Sequence[str]) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    return ",".join(value)

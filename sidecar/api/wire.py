@@ -1,0 +1,37 @@
+"""How values look on the wire: camelCase keys, RFC 3339 times, texts cut to a number of bytes."""
+
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+
+def _wire_key(name: str) -> str:
+    """Kubernetes writes acronyms of two letters or more in capitals: podUID, bootID."""
+    key = to_camel(name)
+    for ending in ("Uid", "Id"):
+        if key.endswith(ending) and key != ending.lower():
+            return key[: -len(ending)] + ending.upper()
+    return key
+
+
+class Part(BaseModel):
+    """Base of everything read from the API server: frozen, lenient to unknown fields, camelCase outside."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", alias_generator=_wire_key, populate_by_name=True
+    )
+
+
+def to_wire_time(moment: datetime) -> str:
+    """Write a moment as metav1.Time does: whole seconds, in UTC."""
+    return moment.astimezone(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+
+
+def cut(text: str, limit: int) -> str:
+    """Make a text one line of at most `limit` bytes of UTF-8; a cut one ends in "..."."""
+    line = " ".join(text.split())
+    raw = line.encode("utf-8", "replace")
+    if len(raw) <= limit:
+        return line.encode("utf-8", "replace").decode("utf-8")
+    return raw[: max(0, limit - 3)].decode("utf-8", "ignore") + "..."
