@@ -1,0 +1,175 @@
+"""What is to be done and said for an adapter that this pod should have. Pure.
+
+First what the engine holds is compared with what is wanted; only what is missing is looked for on disk. Nothing that
+the engine's own arguments loaded, or that somebody else loaded from another path, is touched.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from sidecar.agent import reload
+from sidecar.agent.outcome import cause
+from sidecar.agent.pathview import PathState
+from sidecar.agent.scratch import Scratch
+from sidecar.agent.state import Entry, Held, Load, Unload
+from sidecar.api.adapter import LoRAAdapter
+from sidecar.api.reasons import EngineState, Reason
+
+_BY_PATH: Final = {
+    PathState.MISSING: Reason.PATH_NOT_FOUND,
+    PathState.PARTIAL: Reason.PATH_INCOMPLETE,
+    PathState.SETTLING: Reason.PATH_SETTLING,
+    PathState.INVALID: Reason.INVALID_PATH,
+    PathState.NOT_SHARED: Reason.PATH_NOT_SHARED,
+    PathState.UNREADABLE: Reason.PATH_UNREADABLE,
+    PathState.STUCK: Reason.PATH_UNREADABLE,
+    PathState.BAD: Reason.INVALID_ADAPTER,
+}
+
+_ENGINE_AWAY: Final = {
+    EngineState.STARTING: Reason.ENGINE_STARTING,
+    EngineState.UNREACHABLE: Reason.ENGINE_UNREACHABLE,
+    EngineState.UNSUPPORTED: Reason.ENGINE_UNSUPPORTED,
+}
+
+
+def adopt(pass_: Scratch, adapter: LoRAAdapter) -> None:
+    """Take charge of what the engine already holds as an adapter says, whoever loaded it."""
+    uid, handle, path = adapter.metadata.uid, adapter.handle, adapter.spec.path
+    if pass_.listed.get(handle) != path or pass_.calls(handle):
+        return
+    held = pass_.held.get(handle)
+    if held is None or held.path != path:
+        held = _found(pass_, adapter)
+    if not adapter.deleting:
+        held = replace(held, uid=uid, key=adapter.key)
+        pass_.tombstones.pop(handle, None)
+    pass_.held[handle] = _with_owner(pass_, held)
+
+
+def _found(pass_: Scratch, adapter: LoRAAdapter) -> Held:
+    buried = pass_.tombstones.get(adapter.handle)
+    ours = buried is not None and buried.path == adapter.spec.path
+    return Held(
+        uid=adapter.metadata.uid,
+        key=adapter.key,
+        handle=adapter.handle,
+        path=adapter.spec.path,
+        boot=pass_.world.engine.boot,
+        owned=True if ours else None,
+        adopted=True,
+    )
+
+
+def _with_owner(pass_: Scratch, held: Held) -> Held:
+    """What the engine's own arguments load is never ours; it is known once it has told them."""
+    engine = pass_.world.engine
+    if held.owned is not None or engine.info is None:
+        return held
+    return replace(held, owned=engine.startup_handles.get(held.handle) != held.path)
+
+
+def entry(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
+    """Judge one wanted adapter; the calls it needs are put on the scratch paper."""
+    if not pass_.ready:
+        engine = pass_.world.engine
+        return Entry(adapter, engine.reason or _ENGINE_AWAY[engine.state], engine.text)
+    at = pass_.listed.get(adapter.handle)
+    if pass_.calls(adapter.handle) and not (at is None and _follows_unload(pass_, adapter)):
+        return _busy(pass_, adapter)
+    if adapter.handle in pass_.memory.doubtful:
+        return Entry(
+            adapter, Reason.LOADING, "the last call had no answer; the engine is asked again"
+        )
+    if at is None:
+        return _missing(pass_, adapter)
+    if at == adapter.spec.path:
+        return _present(pass_, adapter)
+    return _elsewhere(pass_, adapter, at)
+
+
+def _follows_unload(pass_: Scratch, adapter: LoRAAdapter) -> bool:
+    """Whether the only call open for a handle is the unload that its new load may already follow."""
+    calls = pass_.calls(adapter.handle)
+    return len(calls) == 1 and isinstance(calls[0].action, Unload) and calls[0].action.replacing
+
+
+def _busy(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
+    stuck = any(pass_.is_stuck(running) for running in pass_.calls(adapter.handle))
+    text = f"waits for the unload of {adapter.handle}, which is stuck" if stuck else ""
+    return Entry(adapter, Reason.LOADING, text)
+
+
+def _present(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
+    uid, path, world = adapter.metadata.uid, adapter.spec.path, pass_.world
+    held = pass_.held[adapter.handle]
+    pass_.failures.pop(uid, None)
+    verdict = reload.judge(
+        held, world.paths.get(path), world.hashes.get(path), world.engine, pass_.me
+    )
+    pass_.held[adapter.handle] = verdict.held
+    if verdict.hash:
+        pass_.hash.append(path)
+    if verdict.reload and held.owned and not pass_.unload_refused():
+        pass_.unloads.append(Unload(uid, adapter.key, adapter.handle, path, replacing=True))
+        return Entry(adapter, Reason.LOADING, "new weights: being loaded again")
+    if not world.engine.lists:
+        return Entry(adapter, Reason.LOADED_UNVERIFIED, verdict.text)
+    return Entry(adapter, Reason.ADOPTED if held.adopted else Reason.LOADED, verdict.text)
+
+
+def _elsewhere(pass_: Scratch, adapter: LoRAAdapter, at: str) -> Entry:
+    """The engine holds the handle from another path: replace what is ours, leave what is not."""
+    held, buried = pass_.held.get(adapter.handle), pass_.tombstones.get(adapter.handle)
+    owned = held.owned if held and held.path == at else buried is not None and buried.path == at
+    if owned is None:
+        return Entry(adapter, Reason.LOADING, "waits for the engine to say what its arguments load")
+    if not owned:
+        text = f"the engine holds {adapter.handle} from {at}, which was not loaded by lora-sidecar"
+        return Entry(adapter, Reason.NAME_TAKEN, text)
+    refused = pass_.unload_refused()
+    if refused:
+        return Entry(adapter, Reason.UNLOAD_REFUSED, refused)
+    load, why_not = _loadable(pass_, adapter)
+    if load is None:
+        return replace(why_not, text=f"{why_not.text}; until then {at} stays loaded".lstrip("; "))
+    uid, key = adapter.metadata.uid, adapter.key
+    pass_.unloads.append(Unload(uid, key, adapter.handle, at, replacing=True))
+    return Entry(adapter, Reason.LOADING, f"replaces {at}")
+
+
+def _missing(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
+    load, why_not = _loadable(pass_, adapter)
+    if load is None:
+        return why_not
+    limit = pass_.world.engine.info.max_loaded_loras if pass_.world.engine.info else None
+    if limit is not None and len(pass_.listed) + len(pass_.loads) >= limit:
+        evicted = "evicted by SGLang: " if adapter.handle in pass_.held else ""
+        text = f"{evicted}the engine holds at most {limit} adapters (--max-loaded-loras)"
+        return Entry(adapter, Reason.CAPACITY_EXCEEDED, text)
+    pass_.held.pop(adapter.handle, None)
+    pass_.loads.append(load)
+    return Entry(adapter, Reason.LOADING)
+
+
+def _loadable(pass_: Scratch, adapter: LoRAAdapter) -> tuple[Load | None, Entry]:
+    """The load that an adapter needs, or why it cannot be sent now."""
+    uid, path, signature = adapter.metadata.uid, adapter.spec.path, ""
+    if not pass_.me.trust_path:
+        view = pass_.world.paths.get(path)
+        if view is None:
+            return None, Entry(adapter, Reason.LOADING)
+        if view.state is not PathState.WHOLE:
+            return None, Entry(adapter, _BY_PATH[view.state], view.text)
+        signature = view.signature
+    load = Load(uid, adapter.key, adapter.handle, path, adapter.pinned, signature, adapter.retry)
+    failure = pass_.failures.get(uid)
+    if failure and failure.cause != cause(load, pass_.world.engine.boot):
+        del pass_.failures[uid]
+    failure = pass_.waiting(uid)
+    if failure:
+        return None, Entry(adapter, failure.reason, failure.text)
+    if not pass_.world.engine.settled:
+        text = "waits for the engine to say how it was started"
+        return None, Entry(adapter, Reason.LOADING, text)
+    return load, Entry(adapter, Reason.LOADING)

@@ -1,0 +1,295 @@
+"""The agent's one loop: gather, plan, act, report. Thin on purpose; what is decided is decided in `plan`.
+
+Watch events, file events, answers and timers only wake it; each pass looks at the whole world. Calls to the engine run
+beside it and wake it when they end.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+from sidecar.agent.answers import Answer, Kind
+from sidecar.agent.engine import Follower
+from sidecar.agent.metrics import Metrics
+from sidecar.agent.outcome import remember
+from sidecar.agent.pathview import Hashed, PathState, PathView
+from sidecar.agent.plan import plan
+from sidecar.agent.report import Says, report
+from sidecar.agent.reporting import Reporter
+from sidecar.agent.sources import Source
+from sidecar.agent.state import (
+    Action,
+    Entry,
+    Load,
+    Me,
+    Memory,
+    Outcome,
+    Plan,
+    Running,
+    World,
+)
+from sidecar.api.adapter import LoRAAdapter
+from sidecar.api.report import ReportStatus
+from sidecar.api.wanted import targeting
+
+log = logging.getLogger(__name__)
+
+FIRST_LOOK = 2.0
+"""Seconds that the first pass waits for the engine's first sign."""
+
+
+class Changes(Protocol):
+    """What changes an engine."""
+
+    async def load(self, name: str, path: str, pinned: bool = False) -> Answer:
+        """Load an adapter; every end is an answer."""
+
+    async def unload(self, name: str) -> Answer:
+        """Unload a handle; every end is an answer."""
+
+
+class Files(Protocol):
+    """What is known of directories."""
+
+    @property
+    def views(self) -> Mapping[str, PathView]:
+        """The last look at each wanted path."""
+
+    @property
+    def hashes(self) -> Mapping[str, Hashed]:
+        """The last hash of each path that one was asked for."""
+
+    def want(self, paths: tuple[str, ...]) -> None:
+        """Which paths to look at from now on."""
+
+    def hash(self, path: str) -> None:
+        """Hash a directory in the background."""
+
+    async def look(self, path: str) -> PathView:
+        """Look now."""
+
+
+class Loop:
+    """One agent's loop. `salt` names the pod; `clock` is monotonic, `wall` tells the time of day."""
+
+    def __init__(
+        self,
+        *,
+        me: Me,
+        service: str,
+        says: Says,
+        source: Source,
+        files: Files,
+        engine: Changes,
+        follower: Follower,
+        reporter: Reporter,
+        metrics: Metrics,
+        wake: asyncio.Event,
+        clock: Callable[[], float],
+        wall: Callable[[], datetime],
+    ) -> None:
+        self._me = me
+        self._service = service
+        self._says = says
+        self._source = source
+        self._files = files
+        self._engine = engine
+        self._follower = follower
+        self._reporter = reporter
+        self._metrics = metrics
+        self._wake = wake
+        self._clock = clock
+        self._wall = wall
+        self._memory = Memory()
+        self._running: dict[asyncio.Task[None], Running] = {}
+        self._targeting: tuple[object, tuple[LoRAAdapter, ...]] = (None, ())
+        self._last: tuple[object, ...] = ()
+        self._entries: tuple[Entry, ...] = ()
+        self.said: ReportStatus | None = None
+        self.passes = 0
+
+    def start_from(self, memory: Memory) -> None:
+        """Go on with what an earlier life of this agent remembered."""
+        self._memory = memory
+
+    async def run(self) -> None:
+        """Pass after pass, for ever."""
+        try:
+            async with asyncio.timeout(FIRST_LOOK):
+                await self._follower.looked.wait()
+        except TimeoutError:
+            log.info("the engine has given no sign yet")
+        while True:
+            self._wake.clear()
+            wake_at = self.step()
+            pause = None if wake_at is None else max(0.0, wake_at - self._clock())
+            try:
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    def step(self) -> float | None:
+        """One pass; answers when to look again (monotonic), None where only an event can change anything."""
+        now = self._clock()
+        world = self.gather()
+        decided = plan(world, self._memory, self._me, now)
+        self._memory = decided.memory
+        self._act(decided)
+        self._report(decided, world)
+        self.passes += 1
+        return decided.wake_at
+
+    def gather(self) -> World:
+        """Look at everything."""
+        return World(
+            adapters=self._adapters(),
+            engine=self._follower.view,
+            paths=self._files.views,
+            hashes=self._files.hashes,
+            running=tuple(self._running.values()),
+            scope=self._source.scope,
+        )
+
+    def _adapters(self) -> tuple[LoRAAdapter, ...] | None:
+        found = self._source.adapters
+        if found is None:
+            return None
+        if self._targeting[0] is not found:
+            mine = targeting(found, self._me.namespace, self._service, self._says.allowed)
+            self._targeting = (found, tuple(mine))
+        return self._targeting[1]
+
+    # --- acting -------------------------------------------------------------------------------
+
+    def _act(self, decided: Plan) -> None:
+        self._files.want(decided.look_at)
+        for path in decided.hash:
+            self._files.hash(path)
+        if decided.list_now:
+            self._follower.list_now()
+        if decided.identify:
+            self._follower.identify()
+        for action in decided.actions:
+            self._start(action)
+
+    def _start(self, action: Action) -> None:
+        task = asyncio.create_task(self._call(action))
+        self._running[task] = Running(action, self._clock())
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a call to the engine failed inside", exc_info=task.exception())
+        self._wake.set()
+
+    async def _call(self, action: Action) -> None:
+        boot = self._follower.view.boot
+        if isinstance(action, Load):
+            if not await self._still(action):
+                return
+            answer = await self._engine.load(action.handle, action.path, action.pinned)
+            after = await self._signature(action) if answer.ok else ""
+        else:
+            answer, after = await self._engine.unload(action.handle), ""
+        self._follower.changed(answer.loaded)
+        if answer.kind in (Kind.UNKNOWN, Kind.REFUSED):
+            self._follower.list_now()
+        log.info("%s", _sentence(action, answer))
+        self._metrics.called(action, answer)
+        outcome = Outcome(action, answer, self._wall(), boot, after)
+        version = self._follower.view.version
+        self._memory = remember(self._memory, outcome, self._clock(), self._me.pod, version)
+
+    async def _still(self, load: Load) -> bool:
+        """Whether the files are still those that the plan saw: a poll may be half a minute old."""
+        if self._me.trust_path:
+            return True
+        view = await self._files.look(load.path)
+        return view.state is PathState.WHOLE and view.signature == load.signature
+
+    async def _signature(self, load: Load) -> str:
+        if self._me.trust_path:
+            return load.signature
+        return (await self._files.look(load.path)).signature
+
+    async def close(self) -> None:
+        """Let the call that is open end; the caller bounds the wait."""
+        if self._running:
+            await asyncio.wait(set(self._running))
+            self._report_now()
+
+    def _report_now(self) -> None:
+        world = self.gather()
+        decided = plan(world, self._memory, self._me, self._clock())
+        self._memory = decided.memory
+        self._report(decided, world)
+
+    # --- reporting ----------------------------------------------------------------------------
+
+    def _report(self, decided: Plan, world: World) -> None:
+        if world.adapters is None:
+            self._metrics.show((), world.engine)
+            return
+        news = (decided.entries, decided.memory, decided.foreign, world.engine, world.scope)
+        if self._same_as_last(news):
+            return
+        self._last = news
+        self._tell_changes(decided.entries)
+        self._entries = decided.entries
+        self.said = report(self._says, decided, world.engine, world.scope)
+        self._reporter.say(self.said)
+        self._metrics.show(decided.entries, world.engine)
+
+    def _same_as_last(self, news: tuple[object, ...]) -> bool:
+        return bool(self._last) and news == self._last
+
+    def _tell_changes(self, entries: tuple[Entry, ...]) -> None:
+        before = {e.adapter.metadata.uid: (e.reason, e.text) for e in self._entries}
+        for entry in entries:
+            if before.get(entry.adapter.metadata.uid) != (entry.reason, entry.text):
+                text = f": {entry.text}" if entry.text else ""
+                log.info(
+                    "%s (%s): %s%s", entry.adapter.key, entry.adapter.handle, entry.reason, text
+                )
+
+    def state(self) -> dict[str, Any]:
+        """What the loop sees, for `/state`."""
+        said = self.said
+        return {
+            "source": {
+                "synced": self._source.adapters is not None,
+                "scope": self._source.scope,
+                "problem": self._source.problem,
+                "invalid": dict(self._source.invalid),
+            },
+            "report": {
+                "problem": self._reporter.problem,
+                "writes": self._reporter.writes,
+                "status": said.model_dump(mode="json", by_alias=True, exclude_none=True)
+                if said
+                else None,
+            },
+            "running": [
+                {
+                    "call": type(running.action).__name__,
+                    "handle": running.action.handle,
+                    "path": running.action.path,
+                }
+                for running in self._running.values()
+            ],
+            "paths": {
+                path: {"state": view.state, "text": view.text}
+                for path, view in self._files.views.items()
+            },
+            "passes": self.passes,
+        }
+
+
+def _sentence(action: Action, answer: Answer) -> str:
+    verb = "load" if isinstance(action, Load) else "unload"
+    text = f": {answer.text}" if answer.text else ""
+    return f"{verb} {action.handle} ({action.path}): {answer.kind}{text}"

@@ -1,0 +1,136 @@
+"""What to do now, and why not more: plan(world, memory, me, now). Pure.
+
+The decision for one pass, from the whole world: forget what belongs to an engine process that is gone; judge what
+should be here (`arriving`); judge what should not (`leaving`); choose the calls. SGLang takes one change at a time (it
+holds one lock), so one call is open at any time, but for a load that follows the unload it replaces.
+"""
+
+from dataclasses import replace
+
+from sidecar.agent import arriving, leaving
+from sidecar.agent.outcome import SAFE_UNLOAD, unload_key
+from sidecar.agent.scratch import Scratch
+from sidecar.agent.state import Action, Entry, Load, Me, Memory, Plan, Unload, World
+from sidecar.api.adapter import LoRAAdapter
+from sidecar.api.wanted import Want, wants
+
+
+def plan(world: World, memory: Memory, me: Me, now: float) -> Plan:
+    """Decide one pass. Every adapter of the world gets an entry; before the first full list nothing is done."""
+    memory = _of_this_engine(world, memory)
+    if world.adapters is None:
+        return Plan(actions=(), entries=(), memory=memory)
+    judged = wants(world.adapters, world.engine.model)
+    good = {want.adapter.metadata.uid: want.adapter for want in judged if want.reason is None}
+    pass_ = Scratch(world, memory, me, now, good)
+    _judge(pass_, judged, [adapter for adapter in world.adapters if adapter.deleting])
+    return _result(pass_, world.adapters)
+
+
+def _of_this_engine(world: World, memory: Memory) -> Memory:
+    """Forget what an earlier engine process held, and doubts that a newer list has answered."""
+    boot, listed_at = world.engine.boot, world.engine.listed_at
+    doubtful = {handle: since for handle, since in memory.doubtful.items() if since >= listed_at}
+    if not boot:
+        return replace(memory, doubtful=doubtful)
+    return replace(
+        memory,
+        held={
+            handle: held if held.boot else replace(held, boot=boot)
+            for handle, held in memory.held.items()
+            if held.boot in (boot, "")
+        },
+        tombstones={h: stone for h, stone in memory.tombstones.items() if stone.boot == boot},
+        doubtful=doubtful,
+    )
+
+
+def _judge(pass_: Scratch, judged: list[Want], deleting: list[LoRAAdapter]) -> None:
+    if pass_.ready:
+        for adapter in (*pass_.good.values(), *_unclaimed(pass_, deleting)):
+            arriving.adopt(pass_, adapter)
+    for want in judged:
+        uid = want.adapter.metadata.uid
+        if want.reason is None:
+            pass_.entries[uid] = arriving.entry(pass_, want.adapter)
+        else:
+            pass_.entries[uid] = Entry(want.adapter, want.reason, want.text)
+    for adapter in deleting:
+        pass_.entries[adapter.metadata.uid] = leaving.goodbye(pass_, adapter)
+    leaving.let_go_of_the_rest(pass_)
+    if pass_.ready:
+        leaving.bury_again(pass_)
+
+
+def _unclaimed(pass_: Scratch, deleting: list[LoRAAdapter]) -> list[LoRAAdapter]:
+    """Those being deleted that nothing else stands for: the engine may hold them though we remember nothing."""
+    return [
+        adapter
+        for adapter in deleting
+        if adapter.handle not in pass_.wanted_handles
+        and adapter.handle not in pass_.tombstones
+        and adapter.handle not in pass_.held
+    ]
+
+
+def _result(pass_: Scratch, adapters: tuple[LoRAAdapter, ...]) -> Plan:
+    world, memory = pass_.world, pass_.memory
+    order = [adapter.metadata.uid for adapter in adapters]
+    kept = {unload_key(handle) for handle in pass_.listed}
+    failures = {
+        uid: failure
+        for uid, failure in pass_.failures.items()
+        if uid in pass_.entries or uid in kept
+    }
+    return Plan(
+        actions=_chosen(pass_),
+        entries=tuple(pass_.entries[uid] for uid in order),
+        memory=replace(memory, held=pass_.held, failures=failures, tombstones=pass_.tombstones),
+        look_at=() if pass_.me.trust_path else tuple(a.spec.path for a in pass_.good.values()),
+        hash=tuple(pass_.hash),
+        list_now=pass_.ready and (bool(memory.doubtful) or _is_replacing(pass_)),
+        identify=_lost_all(pass_),
+        foreign=_foreign(pass_) if world.engine.held else (),
+        wake_at=min(pass_.times, default=None),
+    )
+
+
+def _chosen(pass_: Scratch) -> tuple[Action, ...]:
+    open_actions = pass_.open_actions()
+    if open_actions:
+        return tuple(load for load in pass_.loads if _may_follow(load, open_actions))[:1]
+    unload_first = pass_.world.engine.version >= SAFE_UNLOAD
+    loads: tuple[Action, ...] = tuple(pass_.loads)
+    unloads: tuple[Action, ...] = tuple(pass_.unloads)
+    return (unloads + loads if unload_first else loads + unloads)[:1]
+
+
+def _may_follow(load: Load, open_actions: list[Action]) -> bool:
+    return all(
+        isinstance(action, Unload) and action.replacing and action.handle == load.handle
+        for action in open_actions
+    )
+
+
+def _is_replacing(pass_: Scratch) -> bool:
+    """Whether a load waits for its handle to leave the list."""
+    return any(
+        isinstance(action, Unload) and action.replacing and action.handle in pass_.listed
+        for action in pass_.open_actions()
+    )
+
+
+def _lost_all(pass_: Scratch) -> bool:
+    """All that we had has vanished at once: most likely another engine process answers."""
+    engine = pass_.world.engine
+    if not pass_.ready or not engine.lists or pass_.world.running:
+        return False
+    mine = [held for held in pass_.memory.held.values() if held.owned]
+    return bool(mine) and not any(held.handle in pass_.listed for held in mine)
+
+
+def _foreign(pass_: Scratch) -> tuple[str, ...]:
+    """What the engine holds that no adapter wants and we did not load, or may no longer see the adapter of."""
+    ours = {held.handle for held in pass_.held.values() if not leaving.out_of_sight(pass_, held)}
+    ours |= set(pass_.tombstones) | {action.handle for action in pass_.open_actions()}
+    return tuple(sorted(handle for handle in pass_.listed if handle not in ours))

@@ -1,0 +1,249 @@
+"""Where the report goes: to the API server as this pod's LoRAPodStatus, or to a file. When to write is `report.due`'s.
+
+A report of the same name that belongs to an earlier pod (a StatefulSet's names come back) is not ours: it is left to
+the garbage collector, and tried again until it is gone.
+"""
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from pydantic import ValidationError
+
+from sidecar.agent.report import Written, due
+from sidecar.api import names
+from sidecar.api.report import LoRAPodStatus, ReportSpec, ReportStatus
+from sidecar.kube.apply import create, difference, merge_patch
+from sidecar.kube.client import Client, Resource
+from sidecar.kube.errors import Conflict, Forbidden, KubeError, NotFound
+
+log = logging.getLogger(__name__)
+
+REPORTS = Resource(names.PREFIX, names.VERSION, names.REPORT_PLURAL)
+FIRST_RETRY = 0.5
+LONGEST_RETRY = 30.0
+
+
+class WriteFailed(Exception):  # noqa: N818 - it says what happened
+    """A report could not be read or written; the text says why and what to do."""
+
+
+class Desk(Protocol):
+    """One place for reports."""
+
+    async def read(self) -> ReportStatus | None:
+        """The last report of this pod; None where there is none. Raises WriteFailed where that cannot be told."""
+
+    async def write(self, said: ReportStatus) -> None:
+        """Write it. Raises WriteFailed."""
+
+
+class ApiDesk:
+    """The LoRAPodStatus of this pod on the API server."""
+
+    def __init__(self, client: Client, namespace: str, spec: ReportSpec) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._spec = spec
+        self._stored: dict[str, object] | None = None
+
+    async def read(self) -> ReportStatus | None:
+        """The last report of this very pod."""
+        path = REPORTS.path(self._namespace, self._spec.pod_name)
+        try:
+            body = await self._client.request("GET", path)
+        except NotFound:
+            return None
+        except KubeError as error:
+            raise WriteFailed(_explain(error)) from error
+        try:
+            found = LoRAPodStatus.read(body)
+        except ValidationError as error:
+            log.warning("the pod's last report cannot be read and is written anew: %s", error)
+            found = None
+        if (body.get("spec") or {}).get("podUID") != self._spec.pod_uid:
+            return None
+        self._stored = body.get("status") or {}
+        return found.status if found else None
+
+    async def write(self, said: ReportStatus) -> None:
+        """Create the object, or patch what differs."""
+        try:
+            if self._stored is None:
+                await self._create(said)
+            else:
+                await self._patch(said, self._stored)
+        except KubeError as error:
+            raise WriteFailed(_explain(error)) from error
+
+    async def _create(self, said: ReportStatus) -> None:
+        whole = self._whole(said)
+        try:
+            await create(
+                self._client,
+                REPORTS,
+                self._namespace,
+                whole.wire(),
+                manager=names.AGENT_MANAGER,
+            )
+        except Conflict as error:
+            await self.read()
+            if self._stored is None:
+                text = f"a report named {whole.name} of an earlier pod is still there"
+                raise WriteFailed(text) from error
+            await self._patch(said, self._stored)
+        else:
+            self._stored = whole.status_wire()
+
+    async def _patch(self, said: ReportStatus, stored: dict[str, object]) -> None:
+        wanted = self._whole(said).status_wire()
+        changes = difference({"status": stored}, {"status": wanted})
+        try:
+            await merge_patch(
+                self._client,
+                REPORTS,
+                self._namespace,
+                self._spec.pod_name,
+                changes,
+                manager=names.AGENT_MANAGER,
+            )
+        except NotFound:
+            self._stored = None
+            await self._create(said)
+        else:
+            self._stored = wanted
+
+    def _whole(self, said: ReportStatus) -> LoRAPodStatus:
+        return LoRAPodStatus(
+            name=self._spec.pod_name, namespace=self._namespace, spec=self._spec, status=said
+        )
+
+
+def _explain(error: KubeError) -> str:
+    if isinstance(error, Forbidden) and error.verb:
+        return (
+            f"the pod's service account may not {error.verb} {error.resource}: bind the chart's agent role to it"
+            f" ({error})"
+        )
+    return str(error)
+
+
+class FileDesk:
+    """A JSON file; nowhere where no path is given."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path) if path else None
+
+    async def read(self) -> ReportStatus | None:
+        """What the file says; None where it is absent or not a report."""
+        if self._path is None:
+            return None
+        try:
+            text = await asyncio.to_thread(self._path.read_text, "utf-8")
+            return ReportStatus.model_validate(json.loads(text).get("status") or {})
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, AttributeError) as error:
+            log.warning("%s is not a report and will be overwritten: %s", self._path, error)
+            return None
+
+    async def write(self, said: ReportStatus) -> None:
+        """Replace the file as a whole."""
+        if self._path is None:
+            return
+        status = said.model_dump(mode="json", by_alias=True, exclude_none=True)
+        text = json.dumps({"kind": names.REPORT_KIND, "status": status}, indent=2) + "\n"
+        try:
+            await asyncio.to_thread(_replace, self._path, text)
+        except OSError as error:
+            raise WriteFailed(f"{self._path} cannot be written: {error}") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, "utf-8")
+    draft.replace(path)
+
+
+class Reporter:
+    """Writes the latest of what it is told, when it is due; what comes in between is skipped."""
+
+    def __init__(self, desk: Desk, *, clock: Callable[[], float], jitter: float) -> None:
+        self._desk = desk
+        self._clock = clock
+        self._jitter = jitter
+        self._said: ReportStatus | None = None
+        self._written: Written | None = None
+        self._beat = 0
+        self._news = asyncio.Event()
+        self.problem = ""
+        self.writes = 0
+        self.beaten: Callable[[], None] = lambda: None
+
+    def start_from(self, said: ReportStatus) -> None:
+        """Go on counting from the report of an earlier life."""
+        self._beat = said.beat
+
+    def say(self, said: ReportStatus) -> None:
+        """What is true now; its beat is ours to set."""
+        self._said = said
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write for ever."""
+        failures = 0
+        while True:
+            pause = self._pause()
+            if pause is None or pause > 0:
+                await self._wait(pause)
+            elif await self._write():
+                failures = 0
+            else:
+                failures += 1
+                await asyncio.sleep(min(FIRST_RETRY * 2.0 ** min(failures - 1, 10), LONGEST_RETRY))
+
+    async def finish(self) -> None:
+        """Write what has not been written yet, once."""
+        if self._said is not None and not self._is_written(self._said):
+            await self._write()
+
+    def _is_written(self, said: ReportStatus) -> bool:
+        return self._written is not None and said == self._written.said
+
+    def _pause(self) -> float | None:
+        if self._said is None:
+            return None
+        now = self._clock()
+        return due(self._written, self._said, now, self._jitter) - now
+
+    async def _wait(self, pause: float | None) -> None:
+        self._news.clear()
+        try:
+            async with asyncio.timeout(pause):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    async def _write(self) -> bool:
+        said = self._said
+        if said is None:
+            return True
+        is_beat = self._is_written(said)
+        try:
+            await self._desk.write(said.model_copy(update={"beat": self._beat + 1}))
+        except WriteFailed as error:
+            if self.problem != str(error):
+                log.warning("the report was not written: %s", error)
+            self.problem = str(error)
+            return False
+        self._beat += 1
+        self.writes += 1
+        self._written = Written(said, self._clock())
+        self.problem = ""
+        if is_beat:
+            self.beaten()
+        return True

@@ -1,0 +1,236 @@
+"""The agent's values: what it sees (World), does (Action), learns (Outcome) and remembers (Memory).
+
+Everything here is frozen and free of clocks and sockets. `plan` turns a World and a Memory into a Plan; `loop` fills
+the World in and carries the actions out. Monotonic times are seconds as floats, wall times are datetimes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Literal, TypeVar
+
+from sidecar.agent.answers import Answer, ServerInfo
+from sidecar.agent.pathview import Hashed, PathView
+from sidecar.api.adapter import LoRAAdapter
+from sidecar.api.reasons import EngineState, Reason, State
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Scope = Literal["all", "own"]
+
+
+def without(mapping: Mapping[K, V], *keys: K) -> Mapping[K, V]:
+    """The mapping less some keys."""
+    return MappingProxyType({key: value for key, value in mapping.items() if key not in keys})
+
+
+def with_item(mapping: Mapping[K, V], key: K, value: V) -> Mapping[K, V]:
+    """The mapping with one item set."""
+    return MappingProxyType({**mapping, key: value})
+
+
+def _none() -> Mapping[str, V]:
+    return MappingProxyType({})
+
+
+# --- what is seen -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """The engine at one moment.
+
+    `held` is what it lists, handle to path: None until it has answered once. `listed_at` is the monotonic time of that
+    answer. `boot` names the engine process; it is "" while unknown. `settled` says that `/server_info` has answered
+    or has been waited for long enough, so that loads may begin.
+    """
+
+    state: EngineState = EngineState.STARTING
+    reason: Reason | None = None
+    text: str = ""
+    since: datetime | None = None
+    boot: str = ""
+    model: str | None = None
+    held: Mapping[str, str] | None = None
+    lists: bool = True
+    listed_at: float = 0.0
+    info: ServerInfo | None = None
+    settled: bool = False
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """SGLang's version as numbers; () while unknown."""
+        return self.info.version_numbers if self.info else ()
+
+    @property
+    def startup_handles(self) -> Mapping[str, str]:
+        """What the engine's own arguments load: never ours."""
+        return self.info.startup_adapters if self.info else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A call to the engine that has not been answered yet."""
+
+    action: "Action"
+    started: float
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything that one pass looks at.
+
+    `adapters` are those that target this pod, in order of precedence; None before the first full list.
+    """
+
+    adapters: tuple[LoRAAdapter, ...] | None
+    engine: EngineView
+    paths: Mapping[str, PathView] = field(default_factory=_none)
+    hashes: Mapping[str, Hashed] = field(default_factory=_none)
+    running: tuple[Running, ...] = ()
+    scope: Scope = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    """Who this agent is, and how it was told to behave."""
+
+    pod: str
+    namespace: str
+    reload: Literal["auto", "on-change", "never"] = "auto"
+    trust_path: bool = False
+
+
+# --- what is done -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Ask the engine to load an adapter."""
+
+    uid: str
+    key: str
+    handle: str
+    path: str
+    pinned: bool = False
+    signature: str = ""
+    retry: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    """Ask the engine to unload a handle; `replacing` where a load of the same handle follows."""
+
+    uid: str
+    key: str
+    handle: str
+    path: str
+    replacing: bool = False
+
+
+Action = Load | Unload
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What an adapter is on this pod: one line of the report."""
+
+    adapter: LoRAAdapter
+    reason: Reason
+    text: str = ""
+
+    @property
+    def state(self) -> State:
+        """Its state, which the reason implies."""
+        return self.reason.state
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do now, what to say, what to remember, and when to look again (monotonic seconds)."""
+
+    actions: tuple[Action, ...]
+    entries: tuple[Entry, ...]
+    memory: "Memory"
+    look_at: tuple[str, ...] = ()
+    hash: tuple[str, ...] = ()
+    list_now: bool = False
+    identify: bool = False
+    foreign: tuple[str, ...] = ()
+    wake_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an action. `after` is the directory's signature once a load had been answered."""
+
+    action: Action
+    answer: Answer
+    at: datetime
+    boot: str
+    after: str = ""
+
+
+# --- what is remembered -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An adapter in the engine that is ours to look after, and the LoRAAdapter (uid, key) that it was loaded for.
+
+    `owned` is False where the engine's own arguments loaded it, and None while that is not known yet. `signature` is
+    that of the files that were loaded, "" where they moved under the load; `content` is their hash once known.
+    """
+
+    uid: str
+    key: str
+    handle: str
+    path: str
+    boot: str
+    owned: bool | None
+    adopted: bool = False
+    loaded_at: datetime | None = None
+    signature: str = ""
+    content: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A load that failed, and when it may be tried again.
+
+    `cause` is what must change for a permanent failure to be worth another try: handle, path, files, engine process
+    and retry annotation.
+    """
+
+    reason: Reason
+    text: str
+    permanent: bool
+    tries: int
+    retry_at: float
+    cause: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A handle that we unloaded and that must stay unloaded while its engine process lives."""
+
+    path: str
+    boot: str
+    tries: int = 0
+    retry_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the agent knows beyond what it can see.
+
+    `held` and `tombstones` go by handle, `failures` by uid for loads and by `unload_key` for unloads.
+    `doubtful` holds handles whose last call was left without an answer, with the time from which a list counts.
+    """
+
+    held: Mapping[str, Held] = field(default_factory=_none)
+    failures: Mapping[str, Failure] = field(default_factory=_none)
+    tombstones: Mapping[str, Tombstone] = field(default_factory=_none)
+    doubtful: Mapping[str, float] = field(default_factory=_none)
