@@ -1,0 +1,42 @@
+# The verbs of this project, the same for people and CI. Each sets itself up on a machine with Python 3.11+, make and
+# git; what is slow to make is made once and kept in the cache (${XDG_CACHE_HOME:-~/.cache}/lora-sidecar).
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fix conformance bench bench-agent docs pins clean-cache
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+RUN := venv=$$(scripts/venv); "$$venv/bin/python"
+ENGINE ?= simulated
+VERSION ?= 0.5.21
+ARGS ?=
+
+help: ## Say what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-13s %s\n", $$1, $$2}'
+
+demo: ## Show the main job, end to end, on a real API server (ENGINE=real: on a real SGLang too)
+	@$(RUN) -m tests.demo --engine $(ENGINE) $(ARGS)
+
+test: ## Run every test that needs no real SGLang, with the real control plane (ARGS="-k word")
+	@$(RUN) -m pytest -m "not real_engine" $(ARGS)
+
+conformance: ## Run the engine's contract suite on the real SGLang (VERSION=0.5.21)
+	@ENGINE=real SGLANG=$(VERSION) $(RUN) -m pytest tests/conformance $(ARGS)
+
+check: ## Lint, types, layers, generated docs
+	@$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy && "$$venv/bin/lint-imports" --no-cache
+
+fix: ## Let ruff mend what it can
+	@$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
+
+bench: bench-agent ## Measure every budget
+
+bench-agent: ## Measure the agent against its budgets: one JSON line a figure
+	@$(RUN) -m tests.bench.agent $(ARGS)
+
+docs: ## Write the generated pages of docs/
+	@$(RUN) -m scripts.docs
+
+pins: ## Resolve the dependencies anew into requirements/
+	@$(RUN) -m scripts.pins
+
+clean-cache: ## Remove everything that the verbs have cached
+	rm -rf "$${XDG_CACHE_HOME:-$$HOME/.cache}/lora-sidecar"

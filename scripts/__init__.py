@@ -1,0 +1,1 @@
+"""Tools of this repository's verbs; no part of what is installed."""
