@@ -1,6 +1,6 @@
-"""The agent's settings: each written once, read from the environment or the command line, written by the injector.
+"""The settings of our processes: each written once, read from environment or command line, written by the injector.
 
-A bad value never stops the agent: it becomes a warning and the default. Secrets are only ever read from files or
+A bad value never stops a process: it becomes a warning and the default. Secrets are only ever read from files or
 from the environment, never from the command line.
 """
 
@@ -18,10 +18,54 @@ SECRET_FIELDS: Final = frozenset({"api_key", "admin_key"})
 DEFAULT_CREDENTIALS: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
-class AgentSettings(BaseModel):
-    """What an agent must know. Each field is `LORA_SIDECAR_<FIELD>` and, but for secrets, `--<field>`."""
+class Settings(BaseModel):
+    """Settings of one of our processes. Each field is `LORA_SIDECAR_<FIELD>` and, but for secrets, `--<field>`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @classmethod
+    def lenient(cls, values: Mapping[str, str]) -> tuple[Self, list[str]]:
+        """Build settings from texts; each bad value becomes a warning, and its default is used."""
+        prepared: dict[str, Any] = {
+            name: _split(value) if cls.model_fields[name].annotation == tuple[str, ...] else value
+            for name, value in values.items()
+            if name in cls.model_fields
+        }
+        warnings: list[str] = []
+        while True:
+            try:
+                return cls.model_validate(prepared), warnings
+            except ValidationError as error:
+                for detail in error.errors():
+                    name = str(detail["loc"][0])
+                    if prepared.pop(name, None) is not None:
+                        default = cls.model_fields[name].default
+                        warnings.append(
+                            f"{ENV_PREFIX}{name.upper()}: {detail['msg']}; using {default!r}"
+                        )
+
+    def to_env(self) -> dict[str, str]:
+        """The environment that says these settings; what is at its default is left out."""
+        written = {}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value != field.default:
+                written[ENV_PREFIX + name.upper()] = _text(value)
+        return written
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str], **over: str) -> tuple[Self, list[str]]:
+        """Read the environment; `over` (the command line) wins. Answers settings and warnings."""
+        values = {
+            name: env[ENV_PREFIX + name.upper()]
+            for name in cls.model_fields
+            if env.get(ENV_PREFIX + name.upper())
+        }
+        return cls.lenient(values | over)
+
+
+class AgentSettings(Settings):
+    """What an agent must know."""
 
     pod_name: str = Field("", description="The pod's name.")
     pod_namespace: str = Field("default", description="The pod's namespace.")
@@ -87,46 +131,6 @@ class AgentSettings(BaseModel):
     report_file: str = Field(
         "", description="Where the report is written as JSON when adapters come from manifests."
     )
-
-    @classmethod
-    def lenient(cls, values: Mapping[str, str]) -> tuple[Self, list[str]]:
-        """Build settings from texts; each bad value becomes a warning, and its default is used."""
-        prepared: dict[str, Any] = {
-            name: _split(value) if cls.model_fields[name].annotation == tuple[str, ...] else value
-            for name, value in values.items()
-            if name in cls.model_fields
-        }
-        warnings: list[str] = []
-        while True:
-            try:
-                return cls.model_validate(prepared), warnings
-            except ValidationError as error:
-                for detail in error.errors():
-                    name = str(detail["loc"][0])
-                    if prepared.pop(name, None) is not None:
-                        default = cls.model_fields[name].default
-                        warnings.append(
-                            f"{ENV_PREFIX}{name.upper()}: {detail['msg']}; using {default!r}"
-                        )
-
-    def to_env(self) -> dict[str, str]:
-        """The environment that says these settings; what is at its default is left out."""
-        written = {}
-        for name, field in type(self).model_fields.items():
-            value = getattr(self, name)
-            if value != field.default:
-                written[ENV_PREFIX + name.upper()] = _text(value)
-        return written
-
-    @classmethod
-    def from_env(cls, env: Mapping[str, str], **over: str) -> tuple[Self, list[str]]:
-        """Read the environment; `over` (the command line) wins. Answers settings and warnings."""
-        values = {
-            name: env[ENV_PREFIX + name.upper()]
-            for name in cls.model_fields
-            if env.get(ENV_PREFIX + name.upper())
-        }
-        return cls.lenient(values | over)
 
     def allowed_namespaces(self) -> tuple[str, ...]:
         """Whose adapters are taken; bad or empty lists fall closed to the pod's own namespace."""
