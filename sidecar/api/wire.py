@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 
@@ -35,3 +35,11 @@ def cut(text: str, limit: int) -> str:
     if len(raw) <= limit:
         return line.encode("utf-8", "replace").decode("utf-8")
     return raw[: max(0, limit - 3)].decode("utf-8", "ignore") + "..."
+
+
+def faults(error: ValidationError) -> str:
+    """Say in one line what is wrong with an object, by its fields; values are not repeated."""
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(
+        f"{'.'.join(str(part) for part in detail['loc'])}: {detail['msg']}" for detail in details
+    )
