@@ -3,7 +3,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -71,11 +71,17 @@ def test_a_program_dies_with_the_process_that_started_it(tmp_path):
 
 def test_a_program_outlives_the_thread_that_started_it(tmp_path):
     started = []
-    command = ["/bin/sh", "-c", "echo ready; exec sleep 600"]
-    thread = Thread(target=lambda: started.append(Process(command, tmp_path / "log")))
+    runs = Event()
+
+    def start() -> None:
+        started.append(Process(["/bin/sh", "-c", "echo ready; exec sleep 600"], tmp_path / "log"))
+        runs.wait()
+
+    thread = Thread(target=start)
     thread.start()
-    thread.join()
     says_ready(tmp_path / "log")
+    runs.set()
+    thread.join()
 
     started[0].stop()
 

@@ -133,6 +133,12 @@ def test_another_pods_report_can_be_neither_made_nor_changed(controlplane, agent
     refused(agent.api, "PATCH", path_of(other, other.name), change)
 
 
+def test_another_namespace_is_out_of_bounds_also_under_the_pods_own_name(agent, pod):
+    path = path_of(pod).replace(pod.namespace, "default")
+
+    assert "the pod's own namespace" in refused(agent.api, "POST", path, report_of(pod))
+
+
 def test_whose_report_it_is_cannot_change(agent, pod, written):
     change = {"spec": {"service": "another"}}
 
