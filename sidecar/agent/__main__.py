@@ -11,7 +11,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from importlib import metadata
@@ -19,22 +19,29 @@ from pathlib import Path
 
 from sidecar import runtime
 from sidecar.agent.engine import Follower
-from sidecar.agent.files import Shared
+from sidecar.agent.keys import Certificate, Keys
 from sidecar.agent.loop import Loop
 from sidecar.agent.metrics import Metrics
-from sidecar.agent.paths import Prober
+from sidecar.agent.mounts import Shared
+from sidecar.agent.paths import Pace, Prober
 from sidecar.agent.report import Says, recall
 from sidecar.agent.reporting import ApiDesk, Desk, FileDesk, Reporter, WriteFailed
-from sidecar.agent.sglang import Engine, Keys
+from sidecar.agent.sglang import Engine
 from sidecar.agent.sources import ApiSource, ManifestSource, Source
 from sidecar.agent.state import Me
 from sidecar.api.report import ReportSpec, ReportStatus
 from sidecar.api.settings import SECRET_FIELDS, AgentSettings
+from sidecar.kube.client import Client
 
 log = logging.getLogger("sidecar.agent")
 
-MEMORY_WAIT = 10.0
-"""Seconds that the loop waits for its last report, without which it would adopt what it had loaded itself."""
+REPORT_PATIENCE = 2.0
+"""Seconds that a refused report is asked for. Without it the agent adopts what it had loaded itself."""
+REPORT_PAUSE = 0.5
+QUIET_LOOP = 60.0
+"""Seconds without a beat after which `/livez` fails; the watchdog ends the process later."""
+GRACE = 10.0
+"""Seconds that a call to the engine and the last report are given at a stop."""
 
 
 def _version() -> str:
@@ -71,11 +78,10 @@ async def main(settings: AgentSettings, stop: asyncio.Event) -> int:
         follower = Follower(
             engine, wake.set, drift=settings.drift_interval, clock=time.monotonic, wall=_wall
         )
-        shared = Shared(settings.shared or (settings.shared_root,))
-        files = Prober(shared, wake=wake.set, settle=settings.settle)
-        desk, source = await _ends(settings, stack, wake)
-        jitter = hashlib.blake2b(settings.pod_uid.encode(), digest_size=1).digest()[0] / 255
-        reporter = Reporter(desk, clock=time.monotonic, jitter=jitter)
+        shared = Shared.of(settings.shared or (settings.shared_root,))
+        files = Prober(shared, wake.set, pace=Pace(settle=settings.settle))
+        desk, open_source = await _ends(settings, stack, wake)
+        reporter = Reporter(desk, clock=time.monotonic, jitter=_jitter(settings.pod_uid))
         reporter.beaten = follower.identify
         registry = runtime.new_registry()
         loop = Loop(
@@ -87,7 +93,6 @@ async def main(settings: AgentSettings, stop: asyncio.Event) -> int:
             ),
             service=settings.service,
             says=Says(_version(), settings.allowed_namespaces()),
-            source=source,
             files=files,
             engine=engine,
             follower=follower,
@@ -101,70 +106,75 @@ async def main(settings: AgentSettings, stop: asyncio.Event) -> int:
         watchdog.start()
         probes = runtime.Probes(
             settings.listen_port,
-            live=lambda: watchdog.silence < 60.0,
+            live=lambda: watchdog.silence < QUIET_LOOP,
             ready=lambda: (loop.passes > 0, "running" if loop.passes else "starting"),
             state=loop.state,
             registry=registry,
         )
 
         async def work() -> None:
-            said = await _last_report(desk, source)
+            said = await _last_report(desk)
+            source = open_source(said)
             if said is not None:
                 reporter.start_from(said)
-                memory = recall(said)
                 follower.remember_boot((said.engine.boot_id if said.engine else None) or "")
-                loop.start_from(memory)
+                loop.start_from(recall(said))
             async with asyncio.TaskGroup() as group:
-                group.create_task(follower.run())
-                group.create_task(loop.run())
+                group.create_task(source.run())
+                group.create_task(loop.run(source))
 
         async def finish() -> None:
             await loop.close()
             await reporter.finish()
 
-        return await runtime.run_tasks(
-            {
-                "source": source.run(),
-                "files": files.run(),
-                "loop": work(),
-                "report": reporter.run(),
-                "http": probes.serve(),
-                "watchdog": watchdog.keep_beating(),
-            },
-            stop=stop,
-            grace=finish,
-            limit=10.0,
-        )
+        tasks = {
+            "loop": work(),
+            "engine": follower.run(),
+            "files": files.run(),
+            "report": reporter.run(),
+            "http": probes.serve(),
+            "watchdog": watchdog.keep_beating(loop.is_turning),
+        }
+        return await runtime.run_tasks(tasks, stop=stop, grace=finish, limit=GRACE)
+
+
+def _jitter(uid: str) -> float:
+    return hashlib.blake2b(uid.encode(), digest_size=1).digest()[0] / 255
 
 
 def _engine(settings: AgentSettings) -> Engine:
     hosts = settings.engine_hosts
     if settings.pod_ip and settings.pod_ip not in hosts:
         hosts = (*hosts, settings.pod_ip)
+    keys = Keys(
+        api_file=_path(settings.api_key_file),
+        admin_file=_path(settings.admin_key_file),
+        api_value=settings.api_key or None,
+        admin_value=settings.admin_key or None,
+    )
     return Engine(
         hosts,
         settings.engine_port,
         scheme=settings.engine_scheme,
-        certificate=settings.engine_certificate or None,
-        keys=Keys(
-            api_file=settings.api_key_file,
-            admin_file=settings.admin_key_file,
-            api_value=settings.api_key,
-            admin_value=settings.admin_key,
-        ),
+        certificate=Certificate(_path(settings.engine_certificate)),
+        keys=keys,
     )
+
+
+def _path(name: str) -> Path | None:
+    return Path(name) if name else None
 
 
 async def _ends(
     settings: AgentSettings, stack: AsyncExitStack, wake: asyncio.Event
-) -> tuple[Desk, Source]:
-    """Where adapters come from and where the report goes: files and a file, or the API server for both."""
+) -> tuple[Desk, Callable[[ReportStatus | None], Source]]:
+    """Where the report goes, and how to open where adapters come from: files for both, or the API server."""
+    namespace = settings.pod_namespace
     if settings.manifests:
         directory = Path(settings.manifests)
-        source = ManifestSource(directory, wake.set, namespace=settings.pod_namespace)
-        return FileDesk(settings.report_file), source
-    from sidecar.kube.client import Client
-
+        return FileDesk(settings.report_file), lambda _: ManifestSource(
+            directory, wake.set, namespace
+        )
     client = await stack.enter_async_context(
         Client.open(kubeconfig=settings.kubeconfig or None, directory=Path(settings.credentials))
     )
@@ -174,23 +184,31 @@ async def _ends(
         node=settings.node_name,
         service=settings.service,
     )
-    desk = ApiDesk(client, settings.pod_namespace, spec)
-    return desk, ApiSource(client, settings.pod_namespace, settings.service, wake.set)
+
+    def api_source(said: ReportStatus | None) -> Source:
+        scope = said.scope if said else None
+        return ApiSource(client, namespace, settings.service, wake.set, scope)
+
+    return ApiDesk(client, namespace, spec), api_source
 
 
-async def _last_report(desk: Desk, source: Source) -> ReportStatus | None:
-    """The report of an earlier life. Where it cannot be had, the agent goes on without it after a while."""
-    waited = 0.0
+async def _last_report(desk: Desk) -> ReportStatus | None:
+    """The report of an earlier life. Where it may not be read, or not soon, the agent goes on without it.
+
+    An API server that does not answer at all is waited for: without it there are no adapters either.
+    """
+    refusals, told = 0.0, ""
     while True:
         try:
             return await desk.read()
         except WriteFailed as error:
-            log.warning("the last report cannot be read yet: %s", error)
-        if source.adapters is not None:
-            waited += 1.0
-        if waited >= MEMORY_WAIT:
+            if str(error) != told:
+                log.warning("the last report cannot be read: %s", error)
+            told = str(error)
+            refusals += 0.0 if error.unreachable else REPORT_PAUSE
+        if refusals >= REPORT_PATIENCE:
             return None
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(REPORT_PAUSE)
 
 
 def start(arguments: Sequence[str] | None = None) -> None:

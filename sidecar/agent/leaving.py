@@ -31,9 +31,13 @@ def _text(pass_: Scratch, held: Held, reason: Reason) -> str:
 
 def let_go_of_the_rest(pass_: Scratch) -> None:
     """Let go of what is held for adapters that are gone, or that now want something else."""
-    deleting = {a.metadata.uid for a in pass_.world.adapters or () if a.deleting}
+    adapters = pass_.world.adapters or ()
+    deleting = {adapter.metadata.uid for adapter in adapters if adapter.deleting}
+    present = {adapter.metadata.uid for adapter in adapters}
     for held in list(pass_.held.values()):
         if held.uid in deleting or pass_.wants(held) or out_of_sight(pass_, held):
+            continue
+        if pass_.world.partial and held.uid not in present:
             continue
         if not _waits_for_its_successor(pass_, held):
             let_go(pass_, held)

@@ -6,7 +6,7 @@ beside it and wake it when they end.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -36,6 +36,7 @@ from sidecar.api.wanted import targeting
 
 log = logging.getLogger(__name__)
 
+FAULT_PAUSE = 1.0
 FIRST_LOOK = 2.0
 """Seconds that the first pass waits for the engine's first sign."""
 
@@ -80,7 +81,6 @@ class Loop:
         me: Me,
         service: str,
         says: Says,
-        source: Source,
         files: Files,
         engine: Changes,
         follower: Follower,
@@ -93,7 +93,7 @@ class Loop:
         self._me = me
         self._service = service
         self._says = says
-        self._source = source
+        self._source: Source | None = None
         self._files = files
         self._engine = engine
         self._follower = follower
@@ -109,13 +109,15 @@ class Loop:
         self._entries: tuple[Entry, ...] = ()
         self.said: ReportStatus | None = None
         self.passes = 0
+        self._seen_passes = 0
 
     def start_from(self, memory: Memory) -> None:
         """Go on with what an earlier life of this agent remembered."""
         self._memory = memory
 
-    async def run(self) -> None:
-        """Pass after pass, for ever."""
+    async def run(self, source: Source) -> None:
+        """Pass after pass over what the source tells, for ever."""
+        self._source = source
         try:
             async with asyncio.timeout(FIRST_LOOK):
                 await self._follower.looked.wait()
@@ -123,13 +125,26 @@ class Loop:
             log.info("the engine has given no sign yet")
         while True:
             self._wake.clear()
-            wake_at = self.step()
+            wake_at = self._guarded_step()
             pause = None if wake_at is None else max(0.0, wake_at - self._clock())
             try:
                 async with asyncio.timeout(pause):
                     await self._wake.wait()
             except TimeoutError:
                 continue
+
+    def is_turning(self) -> bool:
+        """Whether passes come when they are called for; asked now and then, for the watchdog."""
+        moved, self._seen_passes = self.passes != self._seen_passes, self.passes
+        return moved or not self._wake.is_set()
+
+    def _guarded_step(self) -> float | None:
+        """A pass that fails is a fault of ours that must not end the agent: it is told, and the next one follows."""
+        try:
+            return self.step()
+        except Exception:
+            log.exception("a pass failed")
+            return self._clock() + FAULT_PAUSE
 
     def step(self) -> float | None:
         """One pass; answers when to look again (monotonic), None where only an event can change anything."""
@@ -144,20 +159,21 @@ class Loop:
 
     def gather(self) -> World:
         """Look at everything."""
+        source = self._source
         return World(
-            adapters=self._adapters(),
+            adapters=self._targeted(source.adapters) if source else None,
             engine=self._follower.view,
             paths=self._files.views,
             hashes=self._files.hashes,
             running=tuple(self._running.values()),
-            scope=self._source.scope,
+            scope=source.scope if source else "all",
+            partial=source.partial if source else True,
         )
 
-    def _adapters(self) -> tuple[LoRAAdapter, ...] | None:
-        found = self._source.adapters
+    def _targeted(self, found: Sequence[LoRAAdapter] | None) -> tuple[LoRAAdapter, ...] | None:
         if found is None:
             return None
-        if self._targeting[0] is not found:
+        if self._targeting[0] != found:
             mine = targeting(found, self._me.namespace, self._service, self._says.allowed)
             self._targeting = (found, tuple(mine))
         return self._targeting[1]
@@ -258,14 +274,16 @@ class Loop:
 
     def state(self) -> dict[str, Any]:
         """What the loop sees, for `/state`."""
-        said = self.said
+        said, source = self.said, self._source
         return {
             "source": {
-                "synced": self._source.adapters is not None,
-                "scope": self._source.scope,
-                "problem": self._source.problem,
-                "invalid": dict(self._source.invalid),
-            },
+                "synced": source.adapters is not None,
+                "scope": source.scope,
+                "problem": source.problem,
+                "invalid": dict(source.invalid),
+            }
+            if source
+            else None,
             "report": {
                 "problem": self._reporter.problem,
                 "writes": self._reporter.writes,

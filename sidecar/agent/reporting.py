@@ -19,17 +19,23 @@ from sidecar.api import names
 from sidecar.api.report import LoRAPodStatus, ReportSpec, ReportStatus
 from sidecar.kube.apply import create, difference, merge_patch
 from sidecar.kube.client import Client, Resource
-from sidecar.kube.errors import Conflict, Forbidden, KubeError, NotFound
+from sidecar.kube.errors import Conflict, Forbidden, KubeError, NotFound, Unreachable
 
 log = logging.getLogger(__name__)
 
 REPORTS = Resource(names.PREFIX, names.VERSION, names.REPORT_PLURAL)
 FIRST_RETRY = 0.5
 LONGEST_RETRY = 30.0
+GATHER = 0.02
+"""Seconds for which news may follow one another before the first of them is written."""
 
 
 class WriteFailed(Exception):  # noqa: N818 - it says what happened
     """A report could not be read or written; the text says why and what to do."""
+
+    def __init__(self, text: str, *, unreachable: bool = False) -> None:
+        super().__init__(text)
+        self.unreachable = unreachable
 
 
 class Desk(Protocol):
@@ -59,7 +65,8 @@ class ApiDesk:
         except NotFound:
             return None
         except KubeError as error:
-            raise WriteFailed(_explain(error)) from error
+            gone = isinstance(error, Unreachable)
+            raise WriteFailed(_explain(error), unreachable=gone) from error
         try:
             found = LoRAPodStatus.read(body)
         except ValidationError as error:
@@ -200,6 +207,8 @@ class Reporter:
             pause = self._pause()
             if pause is None or pause > 0:
                 await self._wait(pause)
+                # One event often comes as several passes: a new adapter, then the look at its files.
+                await asyncio.sleep(GATHER)
             elif await self._write():
                 failures = 0
             else:

@@ -82,7 +82,8 @@ class Running:
 class World:
     """Everything that one pass looks at.
 
-    `adapters` are those that target this pod, in order of precedence; None before the first full list.
+    `adapters` are those that target this pod, in order of precedence; None before the first full list. `partial` says
+    that some may be missing from it, so that being missing means nothing.
     """
 
     adapters: tuple[LoRAAdapter, ...] | None
@@ -91,6 +92,7 @@ class World:
     hashes: Mapping[str, Hashed] = field(default_factory=_none)
     running: tuple[Running, ...] = ()
     scope: Scope = "all"
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

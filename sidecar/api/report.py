@@ -3,7 +3,7 @@
 One per injected pod, named as the pod, owned by it; its single writer is the agent of that pod.
 """
 
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AwareDatetime, Field
 
@@ -66,7 +66,7 @@ class ReportStatus(Part):
     agent_version: str = ""
     schema_version: int = SCHEMA
     beat: int = 0
-    scope: str | None = None
+    scope: Literal["all", "own"] | None = None
     allowed_namespaces: tuple[str, ...] = ()
     engine: EngineEntry | None = None
     adapters: tuple[AdapterEntry, ...] = ()

@@ -149,7 +149,7 @@ class ControlPlane:
     def service_environment(self) -> dict[str, str]:
         """The variables by which a process in a pod finds the API server."""
         return {
-            "KUBERNETES_SERVICE_flags.HOST": self.host,
+            "KUBERNETES_SERVICE_HOST": self.host,
             "KUBERNETES_SERVICE_PORT": str(self.port),
             "KUBERNETES_SERVICE_PORT_HTTPS": str(self.port),
         }
