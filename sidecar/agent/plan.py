@@ -76,6 +76,7 @@ def _unclaimed(pass_: Scratch, deleting: list[LoRAAdapter]) -> list[LoRAAdapter]
 def _result(pass_: Scratch, adapters: tuple[LoRAAdapter, ...]) -> Plan:
     world, memory = pass_.world, pass_.memory
     order = [adapter.metadata.uid for adapter in adapters]
+    lost_all = _lost_all(pass_)
     kept = {unload_key(handle) for handle in pass_.listed}
     failures = {
         uid: failure
@@ -83,13 +84,13 @@ def _result(pass_: Scratch, adapters: tuple[LoRAAdapter, ...]) -> Plan:
         if uid in pass_.entries or uid in kept
     }
     return Plan(
-        actions=_chosen(pass_),
+        actions=() if lost_all else _chosen(pass_),
         entries=tuple(pass_.entries[uid] for uid in order),
         memory=replace(memory, held=pass_.held, failures=failures, tombstones=pass_.tombstones),
         look_at=() if pass_.me.trust_path else tuple(a.spec.path for a in pass_.good.values()),
         hash=tuple(pass_.hash),
         list_now=pass_.ready and (bool(memory.doubtful) or _is_replacing(pass_)),
-        identify=_lost_all(pass_),
+        identify=lost_all,
         foreign=_foreign(pass_) if world.engine.held else (),
         wake_at=min(pass_.times, default=None),
     )

@@ -370,6 +370,7 @@ class TestEngineLife:
     def test_the_loss_of_all_our_adapters_asks_the_engine_who_it_is(self):
         decided = decide(world(A, B), remembering(A, B))
         assert decided.identify
+        assert decided.actions == ()
         assert not decide(world(A, B, engine=engine({"a": "/adapters/a"})), remembering(A)).identify
 
     def test_an_adapter_deleted_while_the_engine_is_down_is_acknowledged(self):
