@@ -84,6 +84,7 @@ class ControlPlane:
         self.server = f"https://{self.host}:{self.port}"
         self._make_identities()
         self._run("etcd", flags.etcd(self.state))
+        self._until(flags.etcd_socket(self.state).exists, "etcd")
         self.start_apiserver()
         if self._install_ours:
             # Before the controller manager: its garbage collector looks for new kinds only

@@ -44,7 +44,7 @@ def etcd(state: Path) -> list[str]:
     return [
         f"--data-dir={state}/etcd",
         "--unsafe-no-fsync",
-        f"--listen-client-urls={_etcd_socket(state)}",
+        f"--listen-client-urls=unix://{etcd_socket(state)}",
         f"--advertise-client-urls={advertised}",
         f"--listen-peer-urls={advertised}",
         f"--initial-advertise-peer-urls={advertised}",
@@ -56,7 +56,7 @@ def apiserver(state: Path, port: int, keys: Keys, gates: Mapping[str, bool]) -> 
     """Return the flags of the API server on a port that somebody may hold for it by SO_REUSEPORT."""
     gate_text = ",".join(f"{gate}={str(on).lower()}" for gate, on in gates.items())
     return [
-        f"--etcd-servers={_etcd_socket(state)}",
+        f"--etcd-servers=unix://{etcd_socket(state)}",
         f"--bind-address={HOST}",
         f"--advertise-address={HOST}",
         f"--secure-port={port}",
@@ -92,6 +92,6 @@ def controller_manager(keys: Keys, controllers: Sequence[str]) -> list[str]:
     ]
 
 
-def _etcd_socket(state: Path) -> str:
-    # A socket file, so that nothing else on this machine can take the port or find it.
-    return f"unix://{state}/etcd.sock"
+def etcd_socket(state: Path) -> Path:
+    """Return where etcd listens: a file, so that nothing else on this machine takes or finds a port."""
+    return state / "etcd.sock"

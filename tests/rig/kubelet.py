@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from tests.rig import podstatus
 from tests.rig.apiclient import ApiError
@@ -117,7 +118,7 @@ class Kubelet:
 
         `selector` is a label selector. The handles come sorted by name.
         """
-        path = f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}"
+        path = f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(selector)}"
 
         def homeless() -> list[Json]:
             pods = [p for p in self._api("GET", path)["items"] if not p["spec"].get("nodeName")]
@@ -171,23 +172,20 @@ class Kubelet:
         name: str,
         *,
         running: bool = True,
-        ready: bool | None = None,
+        ready: bool = True,
         started_at: float | None = None,
         exit_code: int = 1,
     ) -> None:
         """Let one container run (again) or end; the pod's phase and conditions follow.
 
         A container that runs after an end has restarted: its count grows, its id is new.
-        `started_at` is in Unix seconds, and kept to the second as Kubernetes does; `ready` is by
-        default what `running` is.
+        `started_at` is in Unix seconds, and kept to the second as Kubernetes does.
         """
 
         def changed(status: Json, now: float) -> Json:
             if not running:
                 return podstatus.with_ended(status, name, exit_code=exit_code, now=now)
-            return podstatus.with_running(
-                status, name, ready=ready is not False, started_at=started_at, now=now
-            )
+            return podstatus.with_running(status, name, ready=ready, started_at=started_at, now=now)
 
         self._change(pod, changed)
 
