@@ -4,9 +4,10 @@ The injector reads them, `explain` and the documentation print them. Reading nev
 and the default.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from sidecar.api import names
 
@@ -27,48 +28,70 @@ class Annotation:
         return f"{names.PREFIX}/{self.name}"
 
 
+_PORT: Final = re.compile(r"[0-9]{1,5}")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SECRET_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+_DURATION_PART: Final = re.compile(r"([0-9]{1,9})([hms])")
+_QUANTITY: Final = re.compile(r"[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
+
+
+def _quoted(value: str) -> str:
+    return repr(value if len(value) <= 64 else value[:61] + "...")
+
+
 def _any(value: str) -> str | None:
     return None if value.strip() else "it is empty"
 
 
+def _name(value: str) -> str | None:
+    if _SUBDOMAIN.fullmatch(value) and len(value) <= 63:
+        return None
+    return f"{_quoted(value)} is not a name that Kubernetes takes"
+
+
+def _image(value: str) -> str | None:
+    return None if value and value.isprintable() and " " not in value else "it is not an image"
+
+
+def _quantity(value: str) -> str | None:
+    if _QUANTITY.fullmatch(value) and value.strip("0.mkMGTPEi"):
+        return None
+    return f"{_quoted(value)} is not a quantity such as 10m, 0.5 or 64Mi"
+
+
 def _one_of(*choices: str) -> Callable[[str], str | None]:
     def check(value: str) -> str | None:
-        return None if value in choices else f"{value!r} is none of {', '.join(choices)}"
+        return None if value in choices else f"{_quoted(value)} is none of {', '.join(choices)}"
 
     return check
 
 
 def _port(value: str) -> str | None:
-    if value.isascii() and value.isdigit() and 1 <= int(value) <= 65535:
+    if _PORT.fullmatch(value) and 1 <= int(value) <= 65535:
         return None
-    return f"{value!r} is not a port from 1 to 65535"
+    return f"{_quoted(value)} is not a port from 1 to 65535"
 
 
 def _secret(value: str) -> str | None:
     name, _, key = value.partition("/")
-    return None if name and key and "/" not in key else f"{value!r} is not of the form secret/key"
+    if _SUBDOMAIN.fullmatch(name) and len(name) <= 253 and _SECRET_KEY.fullmatch(key):
+        return None
+    return f"{_quoted(value)} is not of the form secret/key"
 
 
 def _duration(value: str) -> str | None:
-    return (
-        None
-        if seconds(value) is not None
-        else f"{value!r} is not a duration such as 90s, 10m or 1h"
-    )
+    if seconds(value):
+        return None
+    return f"{_quoted(value)} is not a duration such as 90s, 10m or 1h"
 
 
 def seconds(value: str) -> float | None:
     """Read a duration such as "90s", "10m" or "1h30m" as seconds; None where it is none."""
     units = {"h": 3600.0, "m": 60.0, "s": 1.0}
-    total, digits = 0.0, ""
-    for letter in value:
-        if letter.isascii() and letter.isdigit():
-            digits += letter
-        elif digits and letter in units:
-            total, digits = total + int(digits) * units[letter], ""
-        else:
-            return None
-    return total if value and not digits else None
+    parts = _DURATION_PART.findall(value)
+    if not parts or "".join(digits + unit for digits, unit in parts) != value:
+        return None
+    return sum(int(digits) * units[unit] for digits, unit in parts)
 
 
 BOOLEAN: Final = _one_of("true", "false")
@@ -80,14 +103,14 @@ ANNOTATIONS: Final = (
         "a name",
         "",
         "The InferenceService, where the pod lacks LLMKube's label.",
-        _any,
+        _name,
     ),
     Annotation(
         "container",
         "a name",
         "sglang, else the only one that launches SGLang",
         "The engine's container.",
-        _any,
+        _name,
     ),
     Annotation(
         "engine-port",
@@ -156,9 +179,69 @@ ANNOTATIONS: Final = (
         "What the agent logs.",
         _one_of("debug", "info", "warning", "error"),
     ),
-    Annotation("cpu-request", "a quantity", "10m", "CPU that the agent asks for.", _any),
-    Annotation("memory-request", "a quantity", "64Mi", "Memory that the agent asks for.", _any),
-    Annotation("cpu-limit", "a quantity", "500m", "CPU that the agent may use.", _any),
-    Annotation("memory-limit", "a quantity", "192Mi", "Memory that the agent may use.", _any),
-    Annotation("image", "an image", "the injector's setting", "The agent's image.", _any),
+    Annotation("cpu-request", "a quantity", "10m", "CPU that the agent asks for.", _quantity),
+    Annotation(
+        "memory-request", "a quantity", "64Mi", "Memory that the agent asks for.", _quantity
+    ),
+    Annotation("cpu-limit", "a quantity", "500m", "CPU that the agent may use.", _quantity),
+    Annotation("memory-limit", "a quantity", "192Mi", "Memory that the agent may use.", _quantity),
+    Annotation("image", "an image", "the injector's setting", "The agent's image.", _image),
 )
+"""Those that a user sets on pods, by an InferenceService's spec.podAnnotations."""
+
+ON_ADAPTERS: Final = (
+    Annotation(
+        "pinned",
+        '"true" or "false"',
+        "false",
+        "SGLang keeps the adapter from eviction; an edit counts at the next load.",
+        BOOLEAN,
+    ),
+    Annotation(
+        "retry",
+        "anything new",
+        "",
+        "Forgets failures and quarantine of this adapter, and tries again now.",
+        _any,
+    ),
+)
+"""Those that a user sets on a LoRAAdapter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One label or annotation that the injector leaves on a pod."""
+
+    key: str
+    kind: Literal["label", "annotation"]
+    values: str
+    sentence: str
+
+
+MARKS: Final = (
+    Mark(
+        names.INJECTED_LABEL,
+        "label",
+        '"true" or "false"',
+        "Whether the pod, which opted in, was given the agent.",
+    ),
+    Mark(
+        names.INJECTED_VERSION,
+        "annotation",
+        "a version",
+        "The version of the injector that gave it.",
+    ),
+    Mark(
+        names.INJECTED_CONTAINER,
+        "annotation",
+        "a container's name",
+        "The engine's container, as the injector found it.",
+    ),
+    Mark(
+        names.SKIPPED,
+        "annotation",
+        "a word",
+        "Why a pod that opted in was not given the agent.",
+    ),
+)
+"""What the injector writes on pods."""

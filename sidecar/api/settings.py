@@ -4,6 +4,7 @@ A bad value never stops a process: it becomes a warning and the default. Secrets
 from the environment, never from the command line.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Self
 
@@ -17,6 +18,9 @@ SECRET_FIELDS: Final = frozenset({"api_key", "admin_key"})
 
 DEFAULT_CREDENTIALS: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
+_PART: Final = re.compile(r"(?:\\.|[^,\\])+", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
+
 
 class Settings(BaseModel):
     """Settings of one of our processes. Each field is `LORA_SIDECAR_<FIELD>` and, but for secrets, `--<field>`."""
@@ -27,7 +31,7 @@ class Settings(BaseModel):
     def lenient(cls, values: Mapping[str, str]) -> tuple[Self, list[str]]:
         """Build settings from texts; each bad value becomes a warning, and its default is used."""
         prepared: dict[str, Any] = {
-            name: _split(value) if cls.model_fields[name].annotation == tuple[str, ...] else value
+            name: _split(value) if cls._is_list(name) else value
             for name, value in values.items()
             if name in cls.model_fields
         }
@@ -55,13 +59,17 @@ class Settings(BaseModel):
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], **over: str) -> tuple[Self, list[str]]:
-        """Read the environment; `over` (the command line) wins. Answers settings and warnings."""
-        values = {
-            name: env[ENV_PREFIX + name.upper()]
-            for name in cls.model_fields
-            if env.get(ENV_PREFIX + name.upper())
-        }
-        return cls.lenient(values | over)
+        """Read the environment; `over` (the command line) wins. Answers settings and warnings.
+
+        An empty value is as good as none, but for lists: an empty list says that nothing is meant.
+        """
+        values = {name: env.get(ENV_PREFIX + name.upper()) for name in cls.model_fields}
+        said = {name: value for name, value in values.items() if value or cls._is_list(name)}
+        return cls.lenient({n: v for n, v in said.items() if v is not None} | over)
+
+    @classmethod
+    def _is_list(cls, name: str) -> bool:
+        return cls.model_fields[name].annotation == tuple[str, ...]
 
 
 class AgentSettings(Settings):
@@ -76,6 +84,7 @@ class AgentSettings(Settings):
     engine_port: int = Field(names.ENGINE_PORT, ge=1, le=65535, description="Where SGLang listens.")
     engine_hosts: tuple[str, ...] = Field(
         ("::1", "127.0.0.1"),
+        min_length=1,
         description="Addresses of the engine, comma-separated, first tried first.",
     )
     engine_scheme: Literal["http", "https"] = Field(
@@ -104,13 +113,22 @@ class AgentSettings(Settings):
     )
     readiness: bool = Field(False, description="Whether /readyz waits for the adapters.")
     readiness_timeout: float = Field(
-        600.0, gt=0, description="Seconds that one pending adapter may hold it."
+        600.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds that one pending adapter may hold it.",
     )
     drift_interval: float = Field(
-        4.0, ge=0.1, description="Seconds between two looks at what the engine lists."
+        4.0,
+        ge=0.1,
+        allow_inf_nan=False,
+        description="Seconds between two looks at what the engine lists.",
     )
     settle: float = Field(
-        0.5, ge=0, description="Seconds that files must keep still on local disks before a load."
+        0.5,
+        ge=0,
+        allow_inf_nan=False,
+        description="Seconds that files must keep still on local disks before a load.",
     )
     listen_port: int = Field(
         names.AGENT_PORT,
@@ -138,7 +156,9 @@ class AgentSettings(Settings):
 
 
 def _split(value: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in value.split(",") if part.strip())
+    r"""Read a comma list; a backslash takes the meaning from a comma, which a mount's path may hold."""
+    parts = (_ESCAPED.sub(r"\1", part).strip() for part in _PART.findall(value))
+    return tuple(part for part in parts if part)
 
 
 def _text(value: bool | float | str | Sequence[str]) -> str:
@@ -146,4 +166,4 @@ def _text(value: bool | float | str | Sequence[str]) -> str:
         return "true" if value else "false"
     if isinstance(value, str | int | float):
         return str(value)
-    return ",".join(value)
+    return ",".join(part.replace("\\", r"\\").replace(",", r"\,") for part in value)

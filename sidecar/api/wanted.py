@@ -91,6 +91,6 @@ def path_problem(path: str) -> str | None:
     if ".." in path.split("/"):
         return f"path {path!r} holds '..'"
     normal = posixpath.normpath("/" + path.lstrip("/"))
-    if path not in (normal, normal + "/"):
+    if path not in (normal, normal.rstrip("/") + "/"):
         return f"path {path!r} is not in its normal form {normal!r}"
     return None

@@ -1,6 +1,8 @@
 """How values look on the wire: camelCase keys, RFC 3339 times, texts cut to a number of bytes."""
 
+import re
 from datetime import UTC, datetime
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
@@ -13,6 +15,10 @@ def _wire_key(name: str) -> str:
         if key.endswith(ending) and key != ending.lower():
             return key[: -len(ending)] + ending.upper()
     return key
+
+
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
+"""An engine's words end up in terminals, where an escape sequence would be obeyed."""
 
 
 class Part(BaseModel):
@@ -29,12 +35,11 @@ def to_wire_time(moment: datetime) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Make a text one line of at most `limit` bytes of UTF-8; a cut one ends in "..."."""
-    line = " ".join(text.split())
-    raw = line.encode("utf-8", "replace")
-    if len(raw) <= limit:
-        return line.encode("utf-8", "replace").decode("utf-8")
-    return raw[: max(0, limit - 3)].decode("utf-8", "ignore") + "..."
+    """Make a text one line of at most `limit` bytes of UTF-8, without control characters; a cut one ends in "..."."""
+    raw = " ".join(_CONTROL.sub(" ", text).split()).encode("utf-8", "replace")
+    if len(raw) > limit:
+        raw = (raw[: max(0, limit - 3)].decode("utf-8", "ignore") + "...").encode()[:limit]
+    return raw.decode("utf-8")
 
 
 def faults(error: ValidationError) -> str:
