@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.agent import manifests
@@ -186,6 +186,7 @@ def test_a_file_that_cannot_be_read_says_nothing_and_is_named(file: str, raw: by
     assert not content.whole
 
 
+@settings(deadline=None)
 @given(st.one_of(st.binary(), st.text().map(str.encode)), st.sampled_from(["a.yaml", "a.json"]))
 def test_no_file_is_too_odd_to_be_judged(raw: bytes, file: str) -> None:
     parse(raw, file, "home")
