@@ -11,8 +11,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from tests.rig.cache import cache_root, say, workspace
@@ -35,40 +36,41 @@ KUBERNETES = pinned("kubernetes", "k8s.io/kubernetes")
 ETCD = pinned("etcd", "go.etcd.io/etcd/server/v3")
 
 
-def build(names: Iterable[str], into: Path) -> None:
+def build(names: Collection[str], into: Path) -> None:
     """Build programs into the folder `into`; raises RigError with the compiler's last words."""
     go = find_go()
-    kubernetes = sorted(set(names) - {"etcd"})
-    if "etcd" in names:
-        _go_build(go, "etcd", "-s -w", into / "etcd", ["go.etcd.io/etcd/server/v3"])
-    if kubernetes:
-        packages = [f"k8s.io/kubernetes/cmd/{name}" for name in kubernetes]
-        # A folder as output: Go then names each program after its package.
-        _go_build(go, "kubernetes", _kubernetes_flags(), f"{into}/", packages)
+    kubernetes = [name for name in names if name != "etcd"]
+    with tempfile.TemporaryDirectory(dir=into) as logs:
+        if "etcd" in names:
+            _go_build(go, "etcd", into / "etcd", ["go.etcd.io/etcd/server/v3"], Path(logs))
+        if kubernetes:
+            packages = [f"k8s.io/kubernetes/cmd/{name}" for name in kubernetes]
+            # A folder as output: Go then names each program after its package.
+            _go_build(go, "kubernetes", into, packages, Path(logs), _version_stamps())
 
 
-def _kubernetes_flags() -> str:
-    """Stamp the version that the API server and kubectl report, as the official builds do."""
+def _version_stamps() -> str:
+    """Return the flags for the version that API server and kubectl report, as official builds do."""
     major, minor, *_ = KUBERNETES.removeprefix("v").split(".")
     where = "k8s.io/component-base/version"
     stamps = {"gitVersion": KUBERNETES, "gitMajor": major, "gitMinor": minor}
-    return "-s -w " + " ".join(f"-X {where}.{name}={value}" for name, value in stamps.items())
+    return " ".join(f"-X {where}.{name}={value}" for name, value in stamps.items())
 
 
 def _go_build(
-    go: Path, folder: str, flags: str, output: str | Path, packages: Sequence[str]
+    go: Path, folder: str, output: Path, packages: Sequence[str], logs: Path, stamps: str = ""
 ) -> None:
-    what = " ".join(package.rsplit("/", 1)[-1] for package in packages)
+    what = ", ".join(package.rsplit("/", 1)[-1] for package in packages)
     what = f"building {folder if folder == 'etcd' else what} from source"
     say(f"{what} (minutes the first time)")
     _run(
         [
             *(str(go), "build", "-mod=readonly", "-trimpath", "-buildvcs=false"),
-            *(f"-ldflags={flags}", "-o", str(output), *packages),
+            *(f"-ldflags=-s -w {stamps}", "-o", str(output), *packages),
         ],
         what=what,
         folder=GOMOD / folder,
-        log=Path(output).parent / f"{folder}.log",
+        log=logs / f"{folder}.log",
         environment={"CGO_ENABLED": "0", "GOWORK": "off"},
     )
 

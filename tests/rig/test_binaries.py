@@ -18,6 +18,22 @@ K8S = f"/{gobuild.KUBERNETES}/bin/linux/amd64"
 ETCD = f"/{gobuild.ETCD}"
 ARCHIVE = f"etcd-{gobuild.ETCD}-linux-amd64.tar.gz"
 
+FAKE_GO = """#!/bin/sh
+if [ "$1" = env ]; then echo go1.30; exit; fi
+for word; do
+    if [ "$before" = -o ]; then output=$word; fi
+    before=$word
+    case $word in
+        k8s.io/*) file=$output/${word##*/} ;;
+        go.etcd.io/*) file=$output ;;
+        *) continue ;;
+    esac
+    : > "$file"
+    /bin/chmod +x "$file"
+done
+"""
+really_build = gobuild.build
+
 
 def archive(content: bytes) -> bytes:
     packed = io.BytesIO()
@@ -155,6 +171,19 @@ def test_what_the_sites_lack_is_built(machine, reach, monkeypatch):
     # After one refusal a site is not asked for the rest.
     assert built == list(roads.NAMES)
     assert all((folder / name).exists() for name in roads.NAMES)
+
+
+def test_a_build_leaves_the_programs_and_nothing_else(machine, reach, monkeypatch):
+    reach({})
+    monkeypatch.setattr(gobuild, "build", really_build)
+    (machine / "bin").mkdir()
+    go = machine / "bin" / "go"
+    go.write_text(FAKE_GO)
+    go.chmod(0o755)
+
+    roads.binaries()
+
+    assert kept(machine) == sorted(roads.NAMES)
 
 
 def test_a_site_out_of_reach_leads_to_a_build(machine, monkeypatch):
