@@ -246,6 +246,12 @@ SITUATIONS = [
         message="3 reads timed out",
     ),
     Situation(
+        "that an engine does not answer is believed whenever its container was started",
+        [pod(engine_state=container("sglang", started="2026-05-01T11:00:00Z"))],
+        [report("chat-a", entry(), engine="Unreachable", engine_text="3 reads timed out")],
+        loaded=("False", "EngineUnreachable"),
+    ),
+    Situation(
         "an engine that is not up holds nothing, whatever was said before",
         [starting()],
         [report("chat-a", entry(), engine="Starting", engine_text="refused")],
@@ -634,15 +640,17 @@ def test_nothing_is_omitted_where_all_pods_have_room():
     assert "podsOmitted" not in folded([pod()])
 
 
-def test_a_message_stays_within_its_bounds_and_counts_who_found_no_place():
+@pytest.mark.parametrize("length", range(20, 150, 7))
+def test_a_message_stays_within_its_bounds_and_counts_who_found_no_place(length):
     names = [f"chat-{n:03}" for n in range(200)]
-    words = "the engine says ä " * 60
+    words = "ä" * length
     status = folded(
         [pod(name) for name in names],
         [report(name, entry("EngineRejected", words)) for name in names],
     )
     message = condition(status)["message"]
     shown = message.count("EngineRejected: ")
+    assert 20 < shown < 200
     assert len(message.encode()) <= 8192
     assert message.endswith(f"; +{200 - shown} more")
     assert all(len(part.encode()) <= 256 for part in message.split("; "))

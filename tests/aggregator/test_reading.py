@@ -186,6 +186,11 @@ def test_a_readiness_gate_that_is_not_passed_is_no_lost_node():
     assert not reading.pod(made).lost
 
 
+def test_a_condition_whose_type_is_no_text_is_passed_over():
+    lost = {"type": "Ready", "status": "Unknown"}
+    assert reading.pod(pod(conditions=[{"type": ["Ready"], "status": "True"}, lost])).lost
+
+
 def test_a_pod_that_only_has_another_version_is_the_same():
     assert reading.pod(pod(version=1)) == reading.pod(pod(version=2))
 

@@ -1,0 +1,102 @@
+"""Starts the aggregator: settings, then client, informers and loop. The composition root; no decisions.
+
+    python -m sidecar.aggregator [--kubeconfig FILE] [--credentials DIR] [--listen-port N] [--log-level LEVEL]
+
+Every setting is an environment variable too, LORA_SIDECAR_ and its name in capitals; the command line wins.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from sidecar import runtime
+from sidecar.aggregator.index import Index
+from sidecar.aggregator.loop import Loop
+from sidecar.aggregator.metrics import Metrics, State
+from sidecar.aggregator.settings import AggregatorSettings
+from sidecar.aggregator.sources import Sources
+from sidecar.kube.client import Client
+
+log = logging.getLogger("sidecar.aggregator")
+
+_STUCK: Final = 60.0
+"""Seconds without a turn of the event loop after which the process no longer calls itself alive."""
+
+
+def _wall() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - the clock is handed out here
+
+
+def parse(
+    arguments: Sequence[str] | None, env: Mapping[str, str]
+) -> tuple[AggregatorSettings, list[str]]:
+    """Read the settings; answers them and what was wrong with them."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sidecar.aggregator",
+        description="Folds the reports of all pods into the status of each LoRAAdapter.",
+    )
+    for name, field in AggregatorSettings.model_fields.items():
+        flag = "--" + name.replace("_", "-")
+        parser.add_argument(flag, help=f"{field.description} (default: {field.default!r})")
+    given = vars(parser.parse_args(arguments))
+    return AggregatorSettings.from_env(env, **{k: v for k, v in given.items() if v is not None})
+
+
+async def main(settings: AggregatorSettings, stop: asyncio.Event) -> int:
+    """Run an aggregator until `stop` is set; answer the exit code."""
+    client = Client.open(
+        kubeconfig=settings.kubeconfig or None,
+        directory=Path(settings.credentials),
+        user_agent="lora-sidecar-aggregator",
+    )
+    registry = runtime.new_registry()
+    async with client:
+        wake = asyncio.Event()
+        index = Index(time.monotonic)
+        sources = Sources(client, index, wake.set, settings.webhook)
+        loop = Loop(
+            client,
+            index,
+            sources,
+            Metrics(registry),
+            wake=wake,
+            clock=time.monotonic,
+            wall=_wall,
+        )
+        registry.register(State(index))
+        watchdog = runtime.Watchdog()
+        watchdog.start()
+        probes = runtime.Probes(
+            settings.listen_port,
+            live=lambda: watchdog.silence < _STUCK,
+            ready=loop.ready,
+            registry=registry,
+        )
+        return await runtime.run_tasks(
+            {
+                **sources.runs(),
+                "loop": loop.run(),
+                "http": probes.serve(),
+                "watchdog": watchdog.keep_beating(),
+            },
+            stop=stop,
+        )
+
+
+def start(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the process."""
+    settings, warnings = parse(arguments, os.environ)
+    runtime.set_up_logging(settings.log_level)
+    for warning in warnings:
+        log.warning("%s", warning)
+    runtime.run(lambda stop: main(settings, stop))
+
+
+if __name__ == "__main__":
+    start()

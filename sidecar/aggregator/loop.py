@@ -1,0 +1,264 @@
+"""The aggregator's loop: wait for news or for a moment that was set, fold what is due, write what differs.
+
+News only wake it; what to do is decided by `index` (whom it concerns), `pacing` (when) and `fold` (what). It writes
+adapters of services that are opted in, once more those that have just left, and, where the cluster serves no
+InferenceServices, every adapter; no others. One adapter is written by one task at a time; a write that failed in
+whatever way leads to another look at the world as it is then, so nothing is lost and nothing old is sent again.
+
+What this leaves to the caller: that only one of several replicas needs to run it. Two would write the same.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+
+from sidecar.aggregator.fold import EXTRAS, KEYS, Spoken, fold, spoken, wire
+from sidecar.aggregator.index import Index
+from sidecar.aggregator.metrics import Metrics
+from sidecar.aggregator.pacing import Pace
+from sidecar.aggregator.records import Adapter
+from sidecar.aggregator.sources import Sources
+from sidecar.aggregator.view import Presence, View
+from sidecar.aggregator.writing import Failed, Overtaken, Write, Written, send
+from sidecar.api.conditions import ConditionType
+from sidecar.kube.apply import difference
+from sidecar.kube.client import Client
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 16
+"""Writes under way at the same time; what has to wait is folded when its turn comes, not before."""
+_HEARING: Final = 5.0
+"""Seconds for which no agent is called silent after we could not hear any."""
+_IDLE: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is remembered of one adapter of one uid."""
+
+    uid: str
+    pace: Pace = field(default_factory=Pace)
+    ours: bool = False
+    """Its service was opted in when it was last looked at, or its last word is not written yet."""
+    said: Spoken | None = None
+    """What was last written."""
+    since: float | None = None
+    """When the first news came that is not written yet."""
+
+
+class Loop:
+    """Keeps statuses true until cancelled. `wake` must be set by every change of `sources`."""
+
+    def __init__(
+        self,
+        client: Client,
+        index: Index,
+        sources: Sources,
+        metrics: Metrics,
+        *,
+        wake: asyncio.Event,
+        clock: Callable[[], float],
+        wall: Callable[[], datetime],
+    ) -> None:
+        self.passes = 0
+        """How often it has looked at the world; 0 until everything was listed."""
+        self._client = client
+        self._index = index
+        self._sources = sources
+        self._metrics = metrics
+        self._wake = wake
+        self._clock = clock
+        self._wall = wall
+        self._jobs: dict[str, Job] = {}
+        self._agenda: dict[str, float] = {}
+        self._writing: set[str] = set()
+        self._pruned: set[str] = set()
+        self._deaf = False
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether it has begun to work, or what it waits for."""
+        if self.passes:
+            return True, "running"
+        return False, f"not listed yet: {', '.join(self._sources.missing()) or 'nothing'}"
+
+    @property
+    def busy(self) -> bool:
+        """Whether a write is under way."""
+        return bool(self._writing)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as writes:
+            while True:
+                pause = await self._pass(writes)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._wake.wait()
+                self._wake.clear()
+
+    async def _pass(self, writes: asyncio.TaskGroup) -> float:
+        """Do what is due; answer for how many seconds there is nothing to do unless news come."""
+        self._sources.tell()
+        if not self._hears() or self._sources.missing():
+            return _IDLE
+        expiry = self._index.expire()
+        self._stir()
+        now = self._clock()
+        for key in sorted(key for key, when in self._agenda.items() if when <= now):
+            if len(self._writing) >= _AT_ONCE:
+                return _IDLE  # the end of a write is news
+            self._look(key, writes)
+            await asyncio.sleep(
+                0
+            )  # a fold over many pods takes milliseconds, and others want the loop too
+        self.passes += 1
+        moments = [*self._agenda.values(), *([] if expiry is None else [expiry])]
+        return max(0.0, min(moments, default=now + _IDLE) - self._clock())
+
+    def _hears(self) -> bool:
+        """Whether what is known is fresh. After a time of deafness, agents get a moment to be heard again."""
+        deaf = self._sources.deaf()
+        if self._deaf and not deaf:
+            self._index.forgive(_HEARING)
+        self._deaf = deaf
+        return not deaf
+
+    # ---- who is looked at, and when ------------------------------------------------------------------------
+
+    def _stir(self) -> None:
+        """Put every adapter that a change may concern on the agenda."""
+        now = self._clock()
+        dirty, self._index.dirty = self._index.dirty, {}
+        for key, since in dirty.items():
+            adapter = self._index.adapters.get(key)
+            if adapter is None:
+                continue
+            job = self._jobs.get(key)
+            if job is None or job.uid != adapter.uid:
+                job = Job(adapter.uid)
+            job = replace(job, since=since if job.since is None else job.since)
+            self._keep(key, job, job.pace.stir(now))
+        for key in self._jobs.keys() - self._index.adapters.keys():
+            self._forget(key)
+
+    def _keep(self, key: str, job: Job, pace: Pace) -> None:
+        self._jobs[key] = replace(job, pace=pace)
+        self._agenda.pop(key, None)
+        if pace.next is not None and key not in self._writing:
+            self._agenda[key] = pace.next
+
+    def _forget(self, key: str) -> None:
+        self._jobs.pop(key, None)
+        self._agenda.pop(key, None)
+
+    # ---- what is looked at, and whether it is written --------------------------------------------------------
+
+    def _look(self, key: str, writes: asyncio.TaskGroup) -> None:
+        job, adapter = self._jobs.get(key), self._index.adapters.get(key)
+        view = self._index.view(adapter.service) if adapter is not None else None
+        if job is None or adapter is None or view is None or not _concerns(job, view):
+            self._forget(key)
+            return
+        job = replace(job, ours=job.ours or view.opted_in)
+        now = self._clock()
+        wanted = wire(fold(adapter, view, self._wall()), adapter)
+        patch = self._difference(adapter, wanted)
+        if patch is None:
+            done = replace(job, ours=view.opted_in, since=None)
+            self._keep(key, done, job.pace.look(now).settle())
+            return
+        said, stands = spoken(wanted), spoken(adapter.status)
+        corrective = job.said == said != stands
+        urgent = _statuses(said) != _statuses(stands)
+        pace = job.pace.look(now)
+        when = pace.may_write(now, pods=len(view.pods), urgent=urgent, corrective=corrective)
+        if when > now:
+            self._keep(key, job, pace.wait(when))
+            return
+        self._writing.add(key)
+        self._keep(key, job, pace)
+        write = Write(adapter, patch, wanted, last=not view.opted_in, corrective=corrective)
+        writes.create_task(self._write(key, write), name=f"write {key}")
+
+    def _difference(self, adapter: Adapter, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What is to be changed, or None. What this cluster's CRD prunes is no reason to write."""
+        current = {name: adapter.status[name] for name in KEYS if name in adapter.status}
+        patch = difference(current, wanted)
+        return patch if patch and patch.keys() - self._pruned else None
+
+    # ---- writing ---------------------------------------------------------------------------------------------
+
+    async def _write(self, key: str, write: Write) -> None:
+        outcome = await send(self._client, write)
+        self._writing.discard(key)
+        self._metrics.wrote(outcome, corrective=write.corrective)
+        job = self._job(key, write.adapter.uid)
+        if job is not None:
+            match outcome:
+                case Written():
+                    job = self._written(job, write, outcome)
+                case Overtaken(fresh):
+                    self._index.learn(fresh)
+                    job = replace(job, pace=job.pace.conflict(self._clock()))
+                case Failed(error):
+                    level = logging.DEBUG if job.pace.failures else logging.WARNING
+                    log.log(level, "%s: its status was not written: %s", key, error)
+                    pace = job.pace.fail(self._clock(), error.retry_after or 0.0)
+                    job = replace(job, pace=pace)
+            self._keep(key, job, job.pace)
+        self._wake.set()
+
+    def _written(self, job: Job, write: Write, outcome: Written) -> Job:
+        now = self._clock()
+        if job.since is not None:
+            self._metrics.lag.observe(now - job.since)
+        _tell(write)
+        self._index.learn(outcome.stored)
+        self._notice_pruning(write, outcome)
+        return replace(
+            job,
+            pace=job.pace.write(now, corrective=write.corrective),
+            ours=not write.last,
+            said=spoken(write.wanted),
+            since=None if job.pace.next is None else job.pace.stirred,
+        )
+
+    def _notice_pruning(self, write: Write, outcome: Written) -> None:
+        """Learn which of our additions the installed CRD keeps; LLMKube's own prunes them."""
+        asked = {name for name in EXTRAS if name in write.wanted}
+        pruned = outcome.pruned(asked, write)
+        if pruned - self._pruned:
+            log.info("the installed CRD of LoRAAdapter prunes %s", ", ".join(sorted(pruned)))
+        if kept := (self._pruned & asked) - pruned:
+            log.info("the installed CRD of LoRAAdapter keeps %s", ", ".join(sorted(kept)))
+            self._index.mark_all()
+        self._pruned = (self._pruned - asked) | pruned
+
+    def _job(self, key: str, uid: str) -> Job | None:
+        """The adapter's job, if it is still there and still the same adapter."""
+        job, adapter = self._jobs.get(key), self._index.adapters.get(key)
+        return job if job and adapter and job.uid == adapter.uid == uid else None
+
+
+def _concerns(job: Job, view: View) -> bool:
+    """Whether an adapter of this service is ours to write, or was until now."""
+    return view.opted_in or job.ours or view.presence is Presence.KIND_ABSENT
+
+
+def _statuses(said: Spoken) -> set[tuple[str, str]]:
+    return {(kind, status) for kind, status, *_ in said}
+
+
+def _tell(write: Write) -> None:
+    """Log what became of Loaded, where that is another thing than before, and a correction."""
+    key = write.adapter.key
+    if write.corrective:
+        log.warning("%s: another writer had changed our conditions; they are set again", key)
+    for kind, status, reason, message in spoken(write.wanted) - spoken(write.adapter.status):
+        if kind == ConditionType.LOADED:
+            log.info("%s: Loaded is %s (%s): %s", key, status, reason, message)

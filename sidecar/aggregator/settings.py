@@ -1,0 +1,27 @@
+"""The aggregator's settings."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from sidecar.api import names
+from sidecar.api.settings import DEFAULT_CREDENTIALS, Settings
+
+
+class AggregatorSettings(Settings):
+    """What the aggregator must know."""
+
+    kubeconfig: str = Field("", description="A kubeconfig to use instead of the credentials.")
+    credentials: str = Field(
+        DEFAULT_CREDENTIALS, description="Directory with the token, ca.crt and namespace files."
+    )
+    listen_port: int = Field(
+        names.AGENT_PORT, ge=0, le=65535, description="Port of /livez, /readyz and /metrics."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="What is logged."
+    )
+    webhook: str = Field(
+        "lora-sidecar",
+        description="Name of the injector's MutatingWebhookConfiguration, which says why a pod has no agent.",
+    )

@@ -1,0 +1,518 @@
+"""Whose statuses the loop writes, when it writes them, and that nothing is lost on the way.
+
+A fake API server over a real socket, real informers, and a clock that only the test moves. What a status says is in
+test_fold; a real API server is in test_real.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from sidecar.aggregator.index import Index
+from sidecar.aggregator.loop import Loop
+from sidecar.aggregator.metrics import PREFIX, Metrics, State
+from sidecar.aggregator.sources import ADAPTERS, PODS, REPORTS, SERVICES, WEBHOOKS, Sources
+from sidecar.aggregator.view import SILENCE_LIMIT
+from sidecar.kube.client import Client
+from sidecar.kube.informer import Informer
+from tests.aggregator import worlds
+from tests.aggregator.worlds import Json, condition, entry, pod, report, says, service
+from tests.fakes import kube_faults as faults
+from tests.fakes.kube import FakeKube
+from tests.fakes.kube_requests import Seen, Target
+
+NOT_OPTED_IN = ("Unknown", "NotOptedIn")
+LOADED = ("True", "ReconcileSuccess")
+SILENT = ("Unknown", "NotReported")
+
+
+class Kube(FakeKube):
+    """Prunes from a status what `prunes` names, as the structural schema of a CRD does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.statuses = {ADAPTERS}
+        self.prunes: set[str] = set()
+
+    def _write(self, target: Target, seen: Seen) -> web.Response:
+        status = {k: v for k, v in seen.body.get("status", {}).items() if k not in self.prunes}
+        return super()._write(
+            target, dataclasses.replace(seen, body=seen.body | {"status": status})
+        )
+
+
+class Rig:
+    """An aggregator at work on a fake API server."""
+
+    def __init__(self, kube: Kube, client: Client) -> None:
+        self.kube = kube
+        self.now = 1000.0
+        self.ticking = False
+        self.registry = CollectorRegistry()
+        self.wake = asyncio.Event()
+        self.index = Index(self.clock)
+        self.sources = Sources(client, self.index, self.wake.set, "lora-sidecar")
+        self.loop = Loop(
+            client,
+            self.index,
+            self.sources,
+            Metrics(self.registry),
+            wake=self.wake,
+            clock=self.clock,
+            wall=lambda: worlds.NOW + timedelta(seconds=self.now - 1000.0),
+        )
+        self.registry.register(State(self.index))
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def clock(self) -> float:
+        return self.now + (time.monotonic() if self.ticking else 0.0)
+
+    def start(self) -> None:
+        runs = {**self.sources.runs(), "loop": self.loop.run()}
+        self._tasks = [asyncio.create_task(run, name=name) for name, run in runs.items()]
+
+    def watch_no_more(self, what: str) -> None:
+        """Ends one informer: its watch is far behind."""
+        (task,) = [task for task in self._tasks if task.get_name() == f"watching {what}"]
+        task.cancel()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    # ---- the world ----------------------------------------------------------------------------------
+
+    def put(self, *bodies: Json) -> None:
+        for body in bodies:
+            kinds = {"LoRAAdapter": ADAPTERS, "LoRAPodStatus": REPORTS}
+            self.kube.put(kinds.get(body.get("kind", ""), PODS), body)
+
+    def serve(self, body: Json | None = None) -> None:
+        self.kube.put(SERVICES, body or service())
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+        self.wake.set()
+
+    # ---- what became of it --------------------------------------------------------------------------
+
+    def status(self, name: str = "sql") -> Json:
+        return (self.kube.get(ADAPTERS, "ml", name) or {}).get("status", {})
+
+    def loaded(self, name: str = "sql") -> tuple[str, str] | None:
+        status = self.status(name)
+        return says(status) if status.get("conditions") else None
+
+    @property
+    def writes(self) -> list[str]:
+        """The names of the adapters that were written, in that order."""
+        return [Target.of(seen.path).name or "" for seen in self.kube.of("patch")]
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        async with asyncio.timeout(10):
+            while not holds():  # noqa: ASYNC110 - the fake server tells nobody what it stores
+                await asyncio.sleep(0.002)
+
+    async def idle(self) -> None:
+        """Waits until the loop has seen everything that the server holds, and has nothing under way.
+
+        Each watch tells in order: who has seen a mark come and go has seen all that was before it.
+        """
+        marks = (
+            worlds.adapter("mark", service="nobody"),
+            report("mark"),
+            pod("mark", service=None),
+        )
+        self.put(*marks)
+        self.serve(service("mark"))
+        await self.until(lambda: all("ml/mark" in one.snapshot for one in self._informers))
+        for resource in (ADAPTERS, REPORTS, PODS, SERVICES):
+            self.kube.delete(resource, "ml", "mark")
+        await self.until(lambda: not any("ml/mark" in one.snapshot for one in self._informers))
+        for _ in range(2):  # the first may have begun before the mark went
+            seen = self.loop.passes
+            self.wake.set()
+            await self.until(lambda seen=seen: self.loop.passes > seen and not self.loop.busy)
+
+    @property
+    def _informers(self) -> tuple[Informer[Any], ...]:
+        all_ = self.sources
+        return all_.adapters, all_.reports, all_.labelled, all_.marked, all_.services
+
+    def metric(self, name: str, **labels: str) -> float:
+        return self.registry.get_sample_value(f"{PREFIX}_{name}", labels) or 0.0
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    async with Kube() as kube, kube.client() as client:
+        made = Rig(kube, client)
+        yield made
+        await made.stop()
+
+
+async def started(rig: Rig, *bodies: Json) -> Rig:
+    """An aggregator that has done all there was to do in this world."""
+    rig.serve()
+    rig.put(*bodies)
+    rig.start()
+    await rig.idle()
+    return rig
+
+
+# ---- whose statuses are written -------------------------------------------------------------------------
+
+
+async def test_a_report_becomes_a_status(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    assert rig.loaded() == LOADED
+    assert rig.status()["podsLoaded"] == "1/1"
+
+
+async def test_adapters_of_services_that_are_not_opted_in_are_never_written(rig):
+    await started(rig, worlds.adapter(), pod(opted_in=False, agent=False))
+    assert (rig.writes, rig.status()) == ([], {})
+
+
+async def test_an_adapter_is_written_from_the_first_opted_in_pod_on(rig):
+    await started(rig, worlds.adapter())
+    assert rig.writes == []
+    rig.put(pod())
+    await rig.until(lambda: rig.loaded() == SILENT)
+
+
+async def test_when_a_service_leaves_its_adapters_are_written_once_more_and_then_never(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    rig.put(pod("chat-b", opted_in=False, agent=False))
+    rig.kube.delete(PODS, "ml", "chat-a")
+    rig.pass_by(10)
+    await rig.until(lambda: rig.loaded() == NOT_OPTED_IN)
+    assert rig.status().keys().isdisjoint({"pods", "podsLoaded"})
+    before = len(rig.writes)
+    rig.put(worlds.adapter(path="/adapters/new"))
+    rig.put(pod("chat-c", opted_in=False, agent=False))
+    rig.pass_by(10)
+    await rig.idle()
+    assert len(rig.writes) == before
+
+
+async def test_the_last_word_is_tried_until_it_is_written(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    rig.kube.fail(faults.status(503), verb="patch")
+    rig.put(pod(opted_in=False, agent=False, version=2))
+    rig.pass_by(10)
+    await rig.until(lambda: rig.metric("status_writes_total", result="failed"))
+    rig.pass_by(10)
+    await rig.until(lambda: rig.loaded() == NOT_OPTED_IN)
+
+
+async def test_an_adapter_that_moves_to_a_service_of_nobody_gets_a_last_word(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    rig.put(worlds.adapter(service="talk"))
+    rig.pass_by(10)
+    await rig.until(lambda: rig.loaded() == NOT_OPTED_IN)
+
+
+async def test_while_its_pods_are_replaced_a_service_stays_ours(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    rig.kube.delete(PODS, "ml", "chat-a")
+    rig.pass_by(10)
+    await rig.until(lambda: rig.loaded() == ("False", "NoPods"))
+    assert rig.status()["podsLoaded"] == "0/0"
+
+
+async def test_without_inference_services_in_the_cluster_every_adapter_is_told_so(rig):
+    rig.kube.missing.add(SERVICES)
+    rig.put(worlds.adapter(), worlds.adapter("law", uid="uid-law", service="talk"))
+    rig.put(pod(), report("chat-a", entry()))
+    rig.start()
+    await rig.until(lambda: rig.loaded() == LOADED and rig.loaded("law") == ("False", "NotOptedIn"))
+    assert says(rig.status(), "Available") == ("Unknown", "InferenceServiceKindAbsent")
+
+
+async def test_inference_services_that_may_not_be_read_are_no_reason_to_wait(rig):
+    rig.kube.forbidden = lambda seen: "inferenceservices" in seen.path
+    rig.put(worlds.adapter(), worlds.adapter("law", uid="uid-law", service="talk"))
+    rig.put(pod(), report("chat-a", entry()))
+    rig.start()
+    await rig.until(lambda: rig.loaded() == LOADED)
+    assert rig.loaded("law") is None
+
+
+async def test_nothing_is_concluded_before_everything_was_listed(rig):
+    rig.kube.forbidden = lambda seen: "lorapodstatuses" in seen.path
+    rig.serve()
+    rig.put(worlds.adapter(), pod())
+    rig.start()
+    await rig.until(lambda: rig.sources.missing() == ["LoRAPodStatuses"])
+    assert (rig.writes, rig.loop.ready()) == ([], (False, "not listed yet: LoRAPodStatuses"))
+
+
+async def test_the_injectors_webhook_says_why_a_pod_has_no_agent(rig):
+    meta = {"name": "lora-sidecar", "creationTimestamp": "2026-05-01T11:00:00Z"}
+    rig.kube.put(WEBHOOKS, {"metadata": meta})
+    await started(rig, worlds.adapter(), pod(agent=False))
+    assert "older than the injector" in condition(rig.status())["message"]
+
+
+# ---- what is written, and when ------------------------------------------------------------------------------
+
+
+async def test_when_nothing_changes_nothing_is_written(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    rig.put(report("chat-a", entry(), beat=2))
+    rig.pass_by(100)
+    await rig.idle()
+    assert rig.writes == ["sql"]
+
+
+async def test_an_aggregator_that_starts_anew_finds_its_statuses_true(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry("PathNotFound", "no")))
+    async with rig.kube.client() as client:
+        other = Rig(rig.kube, client)
+        other.now += 500
+        other.start()
+        await other.until(lambda: other.loop.passes)
+        await other.idle()
+        await other.stop()
+    assert rig.writes == ["sql"]
+
+
+async def test_what_changes_on_one_pod_is_one_write_for_each_adapter_that_it_concerns(rig):
+    adapters = [worlds.adapter(f"a{n}", uid=f"uid-{n}") for n in range(5)]
+    entries = [entry(name=f"a{n}", uid=f"uid-{n}") for n in range(5)]
+    pods = [pod(f"chat-{n}") for n in range(4)]
+    await started(rig, *adapters, *pods, *(report(f"chat-{n}", *entries) for n in range(4)))
+    before = len(rig.writes)
+    entries[2] = entry("Retrying", name="a2", uid="uid-2")
+    rig.put(report("chat-1", *entries, beat=2))
+    rig.pass_by(10)
+    await rig.idle()
+    assert rig.writes[before:] == ["a2"]
+    rig.put(report("chat-1", engine="Starting", engine_text="refused", beat=3))
+    rig.pass_by(10)
+    await rig.idle()
+    assert sorted(rig.writes[before + 1 :]) == ["a0", "a1", "a2", "a3", "a4"]
+
+
+async def test_a_second_change_within_a_second_waits_for_its_end(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry("PathNotFound", "no")))
+    rig.pass_by(10)
+    rig.put(report("chat-a", entry("Loading"), beat=2))
+    await rig.until(lambda: rig.loaded() == ("False", "Loading"))
+    rig.put(report("chat-a", entry(), beat=3))
+    await rig.idle()
+    assert rig.loaded() == ("False", "Loading")
+    rig.pass_by(1.0)
+    await rig.until(lambda: rig.loaded() == LOADED)
+
+
+async def test_a_re_created_adapter_gets_a_status_of_its_own_at_once(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    rig.kube.delete(ADAPTERS, "ml", "sql")
+    rig.put(worlds.adapter(uid="uid-new"))
+    await rig.until(lambda: rig.loaded() == SILENT)
+
+
+async def test_a_write_names_the_version_it_was_folded_from_and_its_manager(rig):
+    stored = rig.kube.put(ADAPTERS, worlds.adapter())
+    await started(rig, pod())
+    (seen,) = rig.kube.of("patch")
+    assert seen.path.endswith("/namespaces/ml/loraadapters/sql/status")
+    assert seen.headers["Content-Type"] == "application/merge-patch+json"
+    assert seen.params == {"fieldManager": "lora-sidecar-aggregator"}
+    assert seen.body["metadata"] == {"resourceVersion": stored["metadata"]["resourceVersion"]}
+
+
+async def test_the_report_of_another_services_pod_says_nothing_here(rig):
+    await started(rig, worlds.adapter(), pod(), pod("talk-a", service="talk"))
+    rig.put(report("talk-a", entry("Incompatible")))
+    rig.pass_by(10)
+    await rig.idle()
+    assert rig.loaded() == SILENT
+
+
+# ---- silence ----------------------------------------------------------------------------------------------
+
+
+async def test_an_agent_that_falls_silent_is_noticed_without_any_news(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    rig.pass_by(SILENCE_LIMIT)
+    await rig.until(lambda: rig.loaded() == SILENT)
+    rig.put(report("chat-a", entry(), beat=2))
+    rig.pass_by(10)
+    await rig.until(lambda: rig.loaded() == LOADED)
+
+
+async def test_the_moment_of_silence_is_waited_for_and_no_longer(rig):
+    rig.ticking = True
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    rig.pass_by(SILENCE_LIMIT - 0.5)
+    await rig.until(lambda: rig.loaded() == SILENT)
+
+
+async def test_agents_do_not_fall_silent_because_we_could_not_hear_them(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    await rig.kube.stop()
+    await rig.until(rig.sources.deaf)
+    rig.pass_by(SILENCE_LIMIT)
+    rig.put(report("chat-a", entry(), beat=2))
+    await rig.kube.start()
+    await rig.until(lambda: not rig.sources.deaf())
+    await rig.idle()
+    assert (rig.loaded(), rig.writes) == (LOADED, ["sql"])
+
+
+# ---- writes that fail -----------------------------------------------------------------------------------------
+
+
+async def test_on_a_conflict_the_adapter_is_read_and_folded_anew(rig):
+    def meddle(seen: Seen) -> bool:
+        if not meddled:
+            meddled.append(seen)
+            rig.put(worlds.adapter(path="/adapters/new"))
+        return False
+
+    meddled: list[Seen] = []
+    rig.kube.fail(faults.status(500), verb="patch", when=meddle)
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    await rig.until(lambda: rig.loaded() == SILENT)
+    assert rig.status()["observedGeneration"] == 2
+    assert rig.metric("status_writes_total", result="conflict") == 1
+
+
+async def test_after_a_conflict_nobody_waits_for_the_watch(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry("PathNotFound")))
+    rig.watch_no_more("LoRAAdapters")
+    rig.put(worlds.adapter(annotations="somebody edits it"))
+    rig.put(report("chat-a", entry(), beat=2))
+    rig.pass_by(10)
+    await rig.until(lambda: rig.loaded() == SILENT)
+    assert rig.metric("status_writes_total", result="conflict") == 1
+
+
+async def test_the_next_write_is_based_on_what_the_last_one_was_answered(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry("PathNotFound")))
+    rig.watch_no_more("LoRAAdapters")
+    for beat, reason in enumerate(("Loading", "Retrying", "Loaded")):
+        rig.put(report("chat-a", entry(reason), beat=beat + 2))
+        rig.pass_by(10)
+        await rig.until(lambda reason=reason: rig.status()["pods"][0]["reason"] == reason)
+    assert rig.metric("status_writes_total", result="conflict") == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        faults.status(403, reason="Forbidden"),
+        faults.status(503),
+        faults.status(422),
+        faults.page(502),
+    ],
+    ids=["refused", "unavailable", "invalid", "answered by a proxy"],
+)
+async def test_a_write_that_failed_is_tried_again_after_a_pause(rig, answer):
+    rig.kube.fail(answer, verb="patch")
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    assert rig.metric("status_writes_total", result="failed") == 1
+    assert rig.loaded() is None
+    rig.pass_by(1.0)
+    await rig.until(lambda: rig.loaded() == LOADED)
+
+
+async def test_after_a_failure_what_is_true_then_is_written(rig):
+    rig.kube.fail(faults.status(503), verb="patch")
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry("PathNotFound")))
+    rig.put(report("chat-a", entry(), beat=2))
+    await rig.idle()
+    rig.pass_by(1.0)
+    await rig.until(lambda: rig.loaded() == LOADED)
+    assert len(rig.writes) == 2
+
+
+async def test_an_adapter_that_goes_while_it_is_written_is_forgotten(rig):
+    def remove(seen: Seen) -> bool:
+        if rig.kube.get(ADAPTERS, "ml", "sql"):
+            rig.kube.delete(ADAPTERS, "ml", "sql")
+        return False
+
+    rig.kube.fail(faults.status(500), verb="patch", when=remove)
+    await started(rig, worlds.adapter(), pod())
+    assert rig.metric("status_writes_total", result="gone") == 1
+    rig.pass_by(100)
+    await rig.idle()
+    assert (rig.writes, rig.index.adapters) == (["sql"], {})
+
+
+# ---- other writers, other schemas --------------------------------------------------------------------------------
+
+
+def overwrite(rig: Rig) -> None:
+    """What LLMKube's own controller does to an adapter that it believes in."""
+    held = rig.kube.get(ADAPTERS, "ml", "sql") or {}
+    for one in held["status"]["conditions"]:
+        one |= {"status": "False", "reason": "LoadFailed", "message": "HTTP 400"}
+    rig.kube.put(ADAPTERS, held)
+
+
+async def test_what_another_writer_overwrote_is_set_right_once_and_then_once_a_minute(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    rig.pass_by(10)
+    overwrite(rig)
+    await rig.until(lambda: rig.loaded() == LOADED)
+    for _ in range(3):
+        overwrite(rig)
+        rig.pass_by(10)
+        await rig.idle()
+    assert (rig.loaded(), len(rig.writes)) == (("False", "LoadFailed"), 2)
+    rig.pass_by(30)
+    await rig.until(lambda: rig.loaded() == LOADED)
+    assert rig.metric("status_corrections_total") == 2
+
+
+async def test_what_the_installed_crd_prunes_is_not_written_for_ever(rig):
+    rig.kube.prunes = {"pods", "podsLoaded", "podsOmitted", "observedGeneration"}
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    for text in ("warm", "warmer"):
+        rig.put(report("chat-a", entry(), engine_text=text, beat=len(text)))
+        rig.pass_by(100)
+        await rig.idle()
+    assert rig.writes == ["sql"]
+    assert rig.loaded() == LOADED
+    assert rig.status().keys() == {"conditions", "lastLoadedAt", "loadedPath"}
+
+
+async def test_a_crd_that_prunes_no_longer_gets_everything(rig):
+    rig.kube.prunes = {"pods", "podsLoaded", "podsOmitted", "observedGeneration"}
+    others = (worlds.adapter("law", uid="uid-law"), report("chat-a", entry()))
+    await started(rig, worlds.adapter(), pod(), *others)
+    rig.kube.prunes = set()
+    rig.put(report("chat-a", entry("Retrying"), beat=2))
+    rig.pass_by(100)
+    await rig.until(lambda: "podsLoaded" in rig.status("sql") and "podsLoaded" in rig.status("law"))
+
+
+# ---- metrics ----------------------------------------------------------------------------------------------------
+
+
+async def test_metrics_tell_what_there_is_and_what_was_done(rig):
+    worldly = (pod("chat-a"), pod("chat-b"), pod("chat-c", agent=False))
+    await started(rig, worlds.adapter(), *worldly, report("chat-a", entry()))
+    assert rig.metric("adapters", loaded="False", reason="LoadUnsuccessful") == 1
+    assert rig.metric("pods", state="Ready") == 1
+    assert rig.metric("pods", state="NotReported") == 1
+    assert rig.metric("pods", state="NotInjected") == 1
+    assert rig.metric("reports") == 1
+    assert rig.metric("status_writes_total", result="written") == 1
+    assert rig.metric("status_lag_seconds_count") == 1
