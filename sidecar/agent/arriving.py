@@ -33,6 +33,10 @@ _ENGINE_AWAY: Final = {
 }
 
 
+FOLLOW: Final = 0.001
+"""Seconds after which the unload of a replaced handle has reached the engine, on the same host, before its load."""
+
+
 def adopt(pass_: Scratch, adapter: LoRAAdapter) -> None:
     """Take charge of what the engine already holds as an adapter says, whoever loaded it."""
     uid, handle, path = adapter.metadata.uid, adapter.handle, adapter.spec.path
@@ -74,9 +78,10 @@ def entry(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
     if not pass_.ready:
         engine = pass_.world.engine
         return Entry(adapter, engine.reason or _ENGINE_AWAY[engine.state], engine.text)
+    if pass_.calls(adapter.handle):
+        follows = _follows_unload(pass_, adapter)
+        return _missing(pass_, adapter, follows=True) if follows else _busy(pass_, adapter)
     at = pass_.listed.get(adapter.handle)
-    if pass_.calls(adapter.handle) and not (at is None and _follows_unload(pass_, adapter)):
-        return _busy(pass_, adapter)
     if adapter.handle in pass_.memory.doubtful:
         return Entry(
             adapter, Reason.LOADING, "the last call had no answer; the engine is asked again"
@@ -89,9 +94,20 @@ def entry(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
 
 
 def _follows_unload(pass_: Scratch, adapter: LoRAAdapter) -> bool:
-    """Whether the only call open for a handle is the unload that its new load may already follow."""
+    """Whether the only call open for a handle is the unload that its new load may already follow.
+
+    SGLang serves changes in the order in which they come, and a client's request for an unloaded handle is one: it
+    loads the old path again. So the load must be next in line, and not wait until the list shows that the handle has
+    gone. Should it overtake the unload, it is answered "already loaded" and sent again.
+    """
     calls = pass_.calls(adapter.handle)
-    return len(calls) == 1 and isinstance(calls[0].action, Unload) and calls[0].action.replacing
+    if len(calls) != 1 or not (isinstance(calls[0].action, Unload) and calls[0].action.replacing):
+        return False
+    may_follow = calls[0].started + FOLLOW
+    if adapter.handle in pass_.listed and pass_.now < may_follow:
+        pass_.times.append(may_follow)
+        return False
+    return True
 
 
 def _busy(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
@@ -138,17 +154,18 @@ def _elsewhere(pass_: Scratch, adapter: LoRAAdapter, at: str) -> Entry:
     return Entry(adapter, Reason.LOADING, f"replaces {at}")
 
 
-def _missing(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
+def _missing(pass_: Scratch, adapter: LoRAAdapter, *, follows: bool = False) -> Entry:
     load, why_not = _loadable(pass_, adapter)
     if load is None:
         return why_not
     limit = pass_.world.engine.info.max_loaded_loras if pass_.world.engine.info else None
-    if limit is not None and len(pass_.listed) + len(pass_.loads) >= limit:
+    others = len(pass_.listed.keys() - {adapter.handle})
+    if limit is not None and others + len(pass_.loads) >= limit:
         evicted = "evicted by SGLang: " if adapter.handle in pass_.held else ""
         text = f"{evicted}the engine holds at most {limit} adapters (--max-loaded-loras)"
         return Entry(adapter, Reason.CAPACITY_EXCEEDED, text)
     pass_.held.pop(adapter.handle, None)
-    pass_.loads.append(load)
+    pass_.loads.append(replace(load, follows=follows))
     return Entry(adapter, Reason.LOADING)
 
 

@@ -28,6 +28,7 @@ from sidecar.agent.state import (
     Outcome,
     Plan,
     Running,
+    Unload,
     World,
 )
 from sidecar.api.adapter import LoRAAdapter
@@ -195,6 +196,8 @@ class Loop:
         task = asyncio.create_task(self._call(action))
         self._running[task] = Running(action, self._clock())
         task.add_done_callback(self._ended)
+        if isinstance(action, Unload):
+            self._wake.set()  # while an unload is open, the next pass has a time to watch
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)
@@ -222,7 +225,7 @@ class Loop:
 
     async def _still(self, load: Load) -> bool:
         """Whether the files are still those that the plan saw: a poll may be half a minute old."""
-        if self._me.trust_path:
+        if self._me.trust_path or load.follows:
             return True
         view = await self._files.look(load.path)
         return view.state is PathState.WHOLE and view.signature == load.signature

@@ -89,7 +89,7 @@ def _result(pass_: Scratch, adapters: tuple[LoRAAdapter, ...]) -> Plan:
         memory=replace(memory, held=pass_.held, failures=failures, tombstones=pass_.tombstones),
         look_at=() if pass_.me.trust_path else tuple(a.spec.path for a in pass_.good.values()),
         hash=tuple(pass_.hash),
-        list_now=pass_.ready and (bool(memory.doubtful) or _is_replacing(pass_)),
+        list_now=pass_.ready and bool(memory.doubtful),
         identify=lost_all,
         foreign=_foreign(pass_) if world.engine.held else (),
         wake_at=min(pass_.times, default=None),
@@ -110,14 +110,6 @@ def _may_follow(load: Load, open_actions: list[Action]) -> bool:
     return all(
         isinstance(action, Unload) and action.replacing and action.handle == load.handle
         for action in open_actions
-    )
-
-
-def _is_replacing(pass_: Scratch) -> bool:
-    """Whether a load waits for its handle to leave the list."""
-    return any(
-        isinstance(action, Unload) and action.replacing and action.handle in pass_.listed
-        for action in pass_.open_actions()
     )
 
 

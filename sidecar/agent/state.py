@@ -110,7 +110,7 @@ class Me:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Ask the engine to load an adapter."""
+    """Ask the engine to load an adapter; `follows` where its handle's unload is still open, and every moment counts."""
 
     uid: str
     key: str
@@ -119,6 +119,7 @@ class Load:
     pinned: bool = False
     signature: str = ""
     retry: str = ""
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

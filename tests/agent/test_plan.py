@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sidecar.agent.answers import Answer, Kind
+from sidecar.agent.arriving import FOLLOW
 from sidecar.agent.outcome import remember
 from sidecar.agent.pathview import PathState, PathView
 from sidecar.agent.plan import plan
@@ -256,19 +257,21 @@ class TestEdits:
         moved = adapter("a", path="/adapters/new")
         running = (Running(unload_of(moved, "/adapters/a", replacing=True), 99.0),)
         decided = decide(world(moved, running=running), remembering(A))
-        assert decided.actions == (load_of(moved),)
+        assert decided.actions == (replace(load_of(moved), follows=True),)
 
-    def test_while_the_handle_is_still_listed_the_list_is_read_again(self):
+    def test_while_the_handle_is_still_listed_the_load_waits_until_the_unload_has_arrived(self):
         moved = adapter("a", path="/adapters/new")
-        running = (Running(unload_of(moved, "/adapters/a", replacing=True), 99.0),)
+        running = (Running(unload_of(moved, "/adapters/a", replacing=True), 100.0),)
         seen = world(moved, engine=engine({"a": "/adapters/a"}), running=running)
-        decided = decide(seen, remembering(A))
+        decided = decide(seen, remembering(A), 100.0)
         assert decided.actions == ()
-        assert decided.list_now
+        assert decided.wake_at == 100.0 + FOLLOW
+        follow_up = replace(load_of(moved), follows=True)
+        assert decide(seen, remembering(A), 100.0 + FOLLOW).actions == (follow_up,)
 
     def test_no_other_change_is_sent_beside_a_replacing_unload(self):
         moved = adapter("a", path="/adapters/new")
-        running = (Running(unload_of(moved, "/adapters/a", replacing=True), 99.0),)
+        running = (Running(unload_of(moved, "/adapters/a", replacing=True), 100.0),)
         seen = world(moved, B, engine=engine({"a": "/adapters/a"}), running=running)
         assert decide(seen, remembering(A)).actions == ()
 

@@ -131,11 +131,12 @@ class Stack:
         pod.agent = Process(
             [sys.executable, "-m", "sidecar.agent"],
             pod.folder / "agent.log",
-            environment=self._environment(settings.to_env()),
+            environment=self.environment(settings.to_env()),
         )
         return pod.agent
 
-    def _environment(self, ours: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, ours: Mapping[str, str]) -> dict[str, str]:
+        """The environment of a process in a pod, with what is its own."""
         inherited = {
             name: value
             for name, value in os.environ.items()
@@ -179,7 +180,7 @@ class Stack:
         self.aggregator = Process(
             [*command, "--listen-port", "0"],
             self.folder / "aggregator.log",
-            environment=self._environment({}),
+            environment=self.environment({}),
         )
         return self.aggregator
 
@@ -232,12 +233,16 @@ class Stack:
         """The reason of each adapter in a pod's report, by "namespace/name"."""
         return {e["adapter"]: e["reason"] for e in self.report(pod).get("adapters", [])}
 
-    def until_reported(self, pod: ServedPod, wanted: Mapping[str, str], timeout: float = 30) -> None:
+    def until_reported(
+        self, pod: ServedPod, wanted: Mapping[str, str], timeout: float = 30
+    ) -> None:
         """Wait until a pod's report gives these reasons, keyed by the adapter's name."""
 
         def there() -> bool:
             now = self.reported(pod)
-            return all(now.get(f"{self.namespace}/{name}") == reason for name, reason in wanted.items())
+            return all(
+                now.get(f"{self.namespace}/{name}") == reason for name, reason in wanted.items()
+            )
 
         until(there, f"{pod.name} reports {dict(wanted)}", timeout=timeout)
 

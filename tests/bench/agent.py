@@ -1,0 +1,206 @@
+"""Measures the agent against its budgets, on a real API server and the simulated engine: one JSON line a figure.
+
+A figure that depends on the machine is measured beside its bare counterpart in the same run, turn by turn: a watch and
+a POST with nothing in between, in a process of its own like the agent.
+
+    python -m tests.bench.agent [--rounds N]
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.bench.figures import Figure, quantile, spread, tell
+from tests.flows.engine_control import requests
+from tests.rig.adapters import make_adapter
+from tests.rig.controlplane import ControlPlane
+from tests.rig.kubelet import Kubelet
+from tests.rig.namespaces import create_namespace
+from tests.rig.polling import until
+from tests.rig.process import Process
+from tests.rig.stack import ROOT, ServedPod, Stack
+
+HUNDRED = 100
+LOAD = "/load_lora_adapter"
+
+
+def main() -> int:
+    """Measure all; the exit code is 0 however the budgets fared: a noisy machine is no fault of the code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.agent", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=60, help="adapters created one by one")
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 1 where a budget is missed"
+    )
+    options = parser.parse_args()
+    with ControlPlane() as controlplane, tempfile.TemporaryDirectory() as folder:
+        kubelet = Kubelet(controlplane)
+        missed = tell(
+            *_created_to_load(controlplane, kubelet, Path(folder) / "load", options.rounds)
+        )
+        missed += tell(*_hundred(controlplane, kubelet, Path(folder) / "hundred"))
+    return 1 if missed and options.strict else 0
+
+
+# --- LoRAAdapter created → load request -----------------------------------------------------------
+
+
+def _created_to_load(
+    controlplane: ControlPlane, kubelet: Kubelet, folder: Path, rounds: int
+) -> list[Figure]:
+    namespace = create_namespace(controlplane.client(), "bench-load")
+    with Stack(controlplane, kubelet, namespace, folder) as stack:
+        stack.create_service()
+        ours = stack.add_pod("ours")
+        bare = stack.add_pod("bare", agent=False)
+        watcher = _bare(stack, bare)
+        try:
+            for number in range(rounds + 5):
+                make_adapter(stack.adapters / f"a{number}", seed=number)
+            time.sleep(1.0)  # files at rest: older than `settle`
+            created = {f"a{number}": _create(stack, f"a{number}") for number in range(rounds + 5)}
+        finally:
+            watcher.stop()
+        warm = {f"a{number}" for number in range(5)}
+        by_us, by_bare = _arrivals(ours), _arrivals(bare)
+    took = [1000 * (by_us[n] - at) for n, at in created.items() if n not in warm]
+    base = [1000 * (by_bare[n] - at) for n, at in created.items() if n not in warm]
+    words = "LoRAAdapter created to load request: p50 <= bare + 2 ms, p99 <= bare + 10 ms"
+    return [
+        Figure(
+            "created_to_load_bare",
+            len(base),
+            "ms",
+            1000.0,
+            "for comparison only: an aiohttp watch and POST",
+            p50=statistics.median(base),
+            p99=quantile(base, 0.99),
+            max=max(base),
+        ),
+        Figure(
+            "created_to_load_p50",
+            len(took),
+            "ms",
+            statistics.median(base) + 2.0,
+            words,
+            value=statistics.median(took),
+        ),
+        spread("created_to_load", took, limit=quantile(base, 0.99) + 10.0, budget=words),
+    ]
+
+
+def _create(stack: Stack, name: str) -> float:
+    """Create one, and wait until both engines were asked; answers when the create had returned."""
+    stack.adapter(name)
+    returned = time.monotonic()
+    for pod in stack.pods:
+        until(
+            lambda pod=pod: name in _arrivals(pod),  # type: ignore[misc]
+            f"{pod.name} asks for {name}",
+            every=0.02,
+        )
+    return returned
+
+
+def _arrivals(pod: ServedPod) -> dict[str, float]:
+    """When each handle was first asked for, on the clock that all processes of a machine share."""
+    first: dict[str, float] = {}
+    for one in requests(pod.engine, LOAD):
+        first.setdefault(one["body"]["lora_name"], one["at"])
+    return first
+
+
+def _bare(stack: Stack, pod: ServedPod) -> Process:
+    environment = stack.environment({"BENCH_NAMESPACE": stack.namespace})
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench.bare",
+        str(pod.folder / "credentials"),
+        pod.engine.url,
+    ]
+    started = Process(command, pod.folder / "bare.log", environment=environment)
+    until(lambda: "watching" in started.tail(), "the bare watcher watches")
+    return started
+
+
+# --- 100 adapters ----------------------------------------------------------------------------------
+
+
+def _hundred(controlplane: ControlPlane, kubelet: Kubelet, folder: Path) -> list[Figure]:
+    namespace = create_namespace(controlplane.client(), "bench-hundred")
+    with Stack(controlplane, kubelet, namespace, folder) as stack:
+        stack.create_service()
+        for number in range(HUNDRED):
+            make_adapter(stack.adapters / f"a{number}", seed=number)
+            stack.adapter(f"a{number}")
+        pod = stack.add_pod("hundred")
+        until(lambda: stack.report(pod).get("loaded") == "100/100", "100 are loaded", timeout=120)
+        time.sleep(15)  # hashing has ended
+        resident = _resident(pod)
+        starts = [_start(stack, pod) for _ in range(5)]
+    wall = [took for took, _ in starts]
+    return [
+        Figure(
+            "agent_rss_100_adapters",
+            1,
+            "MiB",
+            60.0,
+            "<= 60 MiB RSS with 100 adapters",
+            value=resident,
+        ),
+        Figure(
+            "agent_start_to_first_list",
+            len(wall),
+            "s",
+            1.0,
+            "process start to first list <= 1 s",
+            value=statistics.median(wall),
+            max=max(wall),
+        ),
+        Figure(
+            "agent_cpu_to_first_list",
+            len(starts),
+            "s",
+            0.5,
+            "process start to first list <= 0.5 CPU-s",
+            value=statistics.median(cpu for _, cpu in starts),
+            max=max(cpu for _, cpu in starts),
+        ),
+    ]
+
+
+def _start(stack: Stack, pod: ServedPod) -> tuple[float, float]:
+    """Wall and CPU seconds from the start of an agent's process until it has its first list."""
+    assert pod.agent
+    pod.agent.stop()
+    size = pod.agent.log.stat().st_size
+    began = time.monotonic()
+    agent = stack.start_agent(pod)
+
+    def listed() -> bool:
+        with agent.log.open("rb") as log:
+            log.seek(size)
+            return b"(a0): Loaded" in log.read()
+
+    until(listed, "the agent has its first list", every=0.005)
+    return time.monotonic() - began, _cpu(agent.pid)
+
+
+def _resident(pod: ServedPod) -> float:
+    assert pod.agent
+    status = Path(f"/proc/{pod.agent.pid}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1024
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+if __name__ == "__main__":
+    assert ROOT.exists()
+    sys.exit(main())
