@@ -37,14 +37,15 @@ class Follower:
         drift: float,
         clock: Callable[[], float],
         wall: Callable[[], datetime],
-        last_boot: str = "",
+        pulse: float = PULSE,
     ) -> None:
         self._engine = engine
         self._wake = wake
         self._drift = drift
         self._clock = clock
         self._wall = wall
-        self._life = Life(last_boot=last_boot)
+        self._pulse_every = pulse
+        self._life = Life()
         self._poked = asyncio.Event()
         self._asked = asyncio.Event()
         self._list_wanted = False
@@ -112,7 +113,8 @@ class Follower:
         ready = self.view.state is EngineState.READY
         if self._list_wanted or since >= self._drift or not ready:
             await self._list()
-        return PULSE if self.view.state is EngineState.READY else PULSE_REFUSED * 3
+        ready = self.view.state is EngineState.READY
+        return self._pulse_every if ready else PULSE_REFUSED * 3
 
     async def _rest(self, pause: float) -> None:
         try:

@@ -60,7 +60,7 @@ class Agent:
         self.registry = CollectorRegistry()
         self.engine = Engine((simulator.host,), simulator.port)
         self.follower = Follower(
-            self.engine, self.woken.set, drift=0.05, clock=time.monotonic, wall=_wall
+            self.engine, self.woken.set, drift=0.05, clock=time.monotonic, wall=_wall, pulse=0.02
         )
         self.files = Prober(Shared.of([str(folder)]), self.woken.set, pace=PACE)
         self.source = ListedAdapters(self.woken.set)
