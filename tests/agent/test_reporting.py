@@ -1,0 +1,184 @@
+"""Where reports go: the API server (faked, over real sockets) and files; that the latest is written, and no more."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sidecar.agent.reporting import REPORTS, ApiDesk, FileDesk, Reporter, WriteFailed
+from sidecar.api.reasons import EngineState
+from sidecar.api.report import EngineEntry, ReportSpec, ReportStatus
+from sidecar.kube.client import Client
+from tests.fakes import kube_faults as faults
+from tests.fakes.kube import FakeKube
+
+SPEC = ReportSpec(pod_name="pod-0", pod_uid="uid-0", node="node", service="svc")
+READY = ReportStatus(engine=EngineEntry(state=EngineState.READY))
+AWAY = ReportStatus(engine=EngineEntry(state=EngineState.STARTING))
+
+
+@pytest.fixture
+async def kube() -> AsyncIterator[FakeKube]:
+    async with FakeKube() as server:
+        yield server
+
+
+@pytest.fixture
+async def client(kube: FakeKube) -> AsyncIterator[Client]:
+    async with kube.client() as opened:
+        yield opened
+
+
+class TestOnTheApiServer:
+    async def test_the_first_write_creates_the_report_owned_by_its_pod(self, kube, client):
+        await ApiDesk(client, "ns", SPEC).write(READY)
+        stored = await client.request("GET", REPORTS.path("ns", "pod-0"))
+        assert stored["status"]["engine"]["state"] == "Ready"
+        assert stored["spec"]["podUID"] == "uid-0"
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod-0", "uid": "uid-0"}
+        assert stored["metadata"]["ownerReferences"] == [owner]
+
+    async def test_later_writes_patch_what_differs_only(self, kube, client):
+        desk = ApiDesk(client, "ns", SPEC)
+        await desk.write(READY)
+        await desk.write(AWAY)
+        await desk.write(AWAY)
+        methods = [seen.method for seen in kube.seen]
+        assert methods == ["POST", "PATCH"]
+
+    async def test_a_restarted_agent_reads_what_it_said_and_patches_it(self, kube, client):
+        await ApiDesk(client, "ns", SPEC).write(READY)
+        again = ApiDesk(client, "ns", SPEC)
+        said = await again.read()
+        assert said is not None
+        assert said.engine == READY.engine
+        await again.write(AWAY)
+        assert [seen.method for seen in kube.seen] == ["POST", "GET", "PATCH"]
+
+    async def test_where_there_is_none_nothing_is_remembered(self, client):
+        assert await ApiDesk(client, "ns", SPEC).read() is None
+
+    async def test_an_earlier_pods_report_of_the_same_name_is_not_ours(self, kube, client):
+        earlier = SPEC.model_copy(update={"pod_uid": "uid-before"})
+        await ApiDesk(client, "ns", earlier).write(READY)
+        desk = ApiDesk(client, "ns", SPEC)
+        assert await desk.read() is None
+        with pytest.raises(WriteFailed, match="earlier pod"):
+            await desk.write(AWAY)
+        await client.request("DELETE", REPORTS.path("ns", "pod-0"))
+        await desk.write(AWAY)
+
+    async def test_a_report_that_was_deleted_is_made_again(self, client):
+        desk = ApiDesk(client, "ns", SPEC)
+        await desk.write(READY)
+        await client.request("DELETE", REPORTS.path("ns", "pod-0"))
+        await desk.write(AWAY)
+        stored = await client.request("GET", REPORTS.path("ns", "pod-0"))
+        assert stored["status"]["engine"]["state"] == "Starting"
+
+    async def test_a_missing_permission_names_the_verb_and_the_resource(self, kube, client):
+        words = 'lorapodstatuses is forbidden: User "x" cannot create resource "lorapodstatuses" in API group'
+        kube.fail(faults.status(403, message=words))
+        with pytest.raises(WriteFailed, match="may not create lorapodstatuses"):
+            await ApiDesk(client, "ns", SPEC).write(READY)
+
+    async def test_a_report_that_nobody_can_read_is_written_anew(self, kube, client):
+        body = {
+            "metadata": {"namespace": "ns", "name": "pod-0"},
+            "spec": {"podName": "pod-0", "podUID": "uid-0"},
+            "status": {"engine": {"state": "Nonsense"}},
+        }
+        kube.put(REPORTS, body)
+        desk = ApiDesk(client, "ns", SPEC)
+        assert await desk.read() is None
+        await desk.write(READY)
+        stored = await client.request("GET", REPORTS.path("ns", "pod-0"))
+        assert stored["status"]["engine"]["state"] == "Ready"
+
+
+class TestInAFile:
+    async def test_what_is_written_is_read_back(self, tmp_path: Path):
+        desk = FileDesk(str(tmp_path / "report.json"))
+        assert await desk.read() is None
+        await desk.write(READY)
+        assert await FileDesk(str(tmp_path / "report.json")).read() == READY
+        assert json.loads((tmp_path / "report.json").read_text())["kind"] == "LoRAPodStatus"
+
+    async def test_a_file_that_is_no_report_is_overwritten(self, tmp_path: Path):
+        (tmp_path / "report.json").write_text("{")
+        desk = FileDesk(str(tmp_path / "report.json"))
+        assert await desk.read() is None
+        await desk.write(READY)
+
+    async def test_a_place_that_cannot_be_written_is_said(self, tmp_path: Path):
+        with pytest.raises(WriteFailed, match="cannot be written"):
+            await FileDesk(str(tmp_path / "absent" / "report.json")).write(READY)
+
+
+class _Desk:
+    """A desk with memory; it fails as often as it is told to."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.written: list[ReportStatus] = []
+        self.failures = failures
+        self.changed = asyncio.Event()
+
+    async def read(self) -> ReportStatus | None:
+        return None
+
+    async def write(self, said: ReportStatus) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise WriteFailed("not now")
+        self.written.append(said)
+        self.changed.set()
+
+
+class TestTheReporter:
+    async def test_writes_the_latest_and_counts_its_beats(self):
+        desk = _Desk()
+        reporter = Reporter(desk, clock=lambda: 0.0, jitter=0.0)
+        reporter.start_from(ReportStatus(beat=41))
+        reporter.say(AWAY)
+        reporter.say(READY)
+        task = asyncio.create_task(reporter.run())
+        await desk.changed.wait()
+        task.cancel()
+        assert [(said.engine, said.beat) for said in desk.written] == [(READY.engine, 42)]
+
+    async def test_tries_again_what_could_not_be_written(self, monkeypatch):
+        monkeypatch.setattr("sidecar.agent.reporting.FIRST_RETRY", 0.001)
+        desk = _Desk(failures=3)
+        reporter = Reporter(desk, clock=lambda: 0.0, jitter=0.0)
+        reporter.say(READY)
+        task = asyncio.create_task(reporter.run())
+        await desk.changed.wait()
+        task.cancel()
+        assert len(desk.written) == 1
+        assert reporter.problem == ""
+
+    async def test_at_the_end_writes_what_was_not_written(self):
+        desk = _Desk()
+        reporter = Reporter(desk, clock=lambda: 0.0, jitter=0.0)
+        await reporter.finish()
+        assert desk.written == []
+        reporter.say(READY)
+        await reporter.finish()
+        await reporter.finish()
+        assert len(desk.written) == 1
+
+    async def test_a_beat_asks_the_engine_who_it_is(self):
+        now, desk, beaten = [0.0], _Desk(), asyncio.Event()
+        reporter = Reporter(desk, clock=lambda: now[0], jitter=0.0)
+        reporter.beaten = beaten.set
+        reporter.say(READY)
+        task = asyncio.create_task(reporter.run())
+        await desk.changed.wait()
+        assert not beaten.is_set()
+        now[0] = 301.0
+        reporter.say(READY)
+        await beaten.wait()
+        task.cancel()
+        assert [said.beat for said in desk.written] == [1, 2]
