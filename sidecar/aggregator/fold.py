@@ -138,7 +138,7 @@ def _available(adapter: Adapter, view: View) -> Verdict:
         return "False", ConditionReason.INVALID_SPEC, adapter.problem
     match view.presence:
         case Presence.KIND_ABSENT:
-            text = f"this cluster serves no InferenceServices, so {view} cannot be looked up"
+            text = f"This cluster serves no InferenceServices, so {view} cannot be looked up"
             return "Unknown", ConditionReason.SERVICE_KIND_ABSENT, text
         case Presence.UNREADABLE:
             text = f"InferenceServices cannot be read, so {view} cannot be looked up"
@@ -163,7 +163,7 @@ def _loaded(view: View, placed: Sequence[Placed]) -> Verdict:
     if not placed:
         return "False", ConditionReason.NO_PODS, words.no_pods(view)
     loaded = sum(standing.group is Group.SETTLED for _, standing in placed)
-    head = words.counted(loaded, len(placed), "loaded on")
+    head = words.counted(loaded, len(placed), "Loaded on")
     message = words.summary(head, placed, view.others)
     match placed[0][1].group:
         case Group.BROKEN:
@@ -180,7 +180,7 @@ def _loaded(view: View, placed: Sequence[Placed]) -> Verdict:
 
 def _unloaded(view: View, placed: Sequence[Placed]) -> Verdict:
     done = sum(standing.group is Group.SETTLED for _, standing in placed)
-    head = words.counted(done, len(placed), "unloaded from")
+    head = words.counted(done, len(placed), "Unloaded from")
     message = words.summary(head, placed, 0) if placed else words.no_pods(view)
     match placed[0][1].group if placed else Group.SETTLED:
         case Group.BROKEN:
@@ -206,7 +206,7 @@ def _error(placed: Sequence[Placed], available: Verdict) -> Verdict:
     wrong = [item for item in placed if item[1].group is Group.BROKEN or item[1].reason in _ERRORS]
     if wrong:
         return "True", wrong[0][1].reason, words.trouble(wrong, len(placed))
-    return "False", ConditionReason.RECONCILE_SUCCESS, "nothing failed"
+    return "False", ConditionReason.RECONCILE_SUCCESS, "Nothing failed"
 
 
 # ---- the rest ----------------------------------------------------------------------------------

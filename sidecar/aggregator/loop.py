@@ -25,6 +25,7 @@ from sidecar.aggregator.sources import Sources
 from sidecar.aggregator.view import Presence, View
 from sidecar.aggregator.writing import Failed, Overtaken, Write, Written, send
 from sidecar.api.conditions import ConditionType
+from sidecar.api.wire import cut
 from sidecar.kube.apply import difference
 from sidecar.kube.client import Client
 
@@ -35,6 +36,8 @@ _AT_ONCE: Final = 16
 _HEARING: Final = 5.0
 """Seconds for which no agent is called silent after we could not hear any."""
 _IDLE: Final = 60.0
+_LOGGED: Final = 400
+"""Bytes of a message that go into the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +262,7 @@ def _tell(write: Write) -> None:
     key = write.adapter.key
     if write.corrective:
         log.warning("%s: another writer had changed our conditions; they are set again", key)
-    for kind, status, reason, message in spoken(write.wanted) - spoken(write.adapter.status):
-        if kind == ConditionType.LOADED:
-            log.info("%s: Loaded is %s (%s): %s", key, status, reason, message)
+    before = {said[:3] for said in spoken(write.adapter.status)}
+    for kind, status, reason, message in spoken(write.wanted):
+        if kind == ConditionType.LOADED and (kind, status, reason) not in before:
+            log.info("%s: Loaded is %s (%s): %s", key, status, reason, cut(message, _LOGGED))

@@ -22,8 +22,8 @@ REPORTS: Final = Resource(names.PREFIX, names.VERSION, names.REPORT_PLURAL)
 PODS: Final = Resource("", "v1", "pods")
 WEBHOOKS: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 
-_REPORT_PAGE: Final = 100
-"""A report of 100 adapters has 20 KiB and takes five times that while it is parsed."""
+_REPORT_PAGE: Final = 50
+"""A report of 100 adapters has 20 KiB, and takes five times as much while it is parsed."""
 
 
 class Sources:

@@ -17,6 +17,9 @@ from sidecar.api.reasons import EngineState, Reason, State, badness
 SILENCE_LIMIT: Final = 660.0
 """Seconds without a new beat after which a report no longer counts; agents beat every 300."""
 
+_ORDINARY: Final = ("", "PodInitializing", "ContainerCreating")
+"""Why the containers of every pod do not run at first."""
+
 UNKNOWN_STATE: Final = "Unknown"
 """The state shown of a pod that nothing is heard from."""
 
@@ -171,8 +174,8 @@ def _why_not_injected(pod: Pod, webhook: Webhook | None) -> str:
 def _silence(pod: Pod, agent: Container, report: Report | None, alive: bool) -> str:
     """Why the pod's report does not count, or nothing where it does."""
     if not agent.running:
-        if pod.waiting and not agent.why:
-            return f"the pod does not run yet: {pod.waiting}"
+        if pod.waiting and agent.why in _ORDINARY:
+            return f"the pod does not run yet: {agent.why or pod.waiting}"
         return _stopped("the agent's container", agent)
     if pod.lost:
         return "its node does not report"

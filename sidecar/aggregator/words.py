@@ -21,7 +21,7 @@ _TAIL: Final = 64
 
 
 def counted(number: int, total: int, what: str) -> str:
-    """E.g. "loaded on 2 of 3 pods"."""
+    """E.g. "Loaded on 2 of 3 pods"."""
     return f"{what} {number} of {total} {'pod' if total == 1 else 'pods'}"
 
 
@@ -51,10 +51,9 @@ def where(pod: PodView) -> str:
 
 
 def trouble(placed: Sequence[Placed], total: int) -> str:
-    """The worst of what is wrong, in its own words, and on how many pods something is. `placed`: worst first."""
-    pod, standing = placed[0]
-    text = cut(f"{where(pod)}: {standing.text or standing.reason.sentence}", TEXT_LIMIT)
-    return f"{text} ({counted(len(placed), total, 'in trouble:')})" if total > 1 else text
+    """On how many pods something is wrong, and the worst of it in its own words. `placed`: worst first."""
+    more = f"; +{len(placed) - 1} more" if len(placed) > 1 else ""
+    return f"{counted(len(placed), total, 'Trouble on')}; {on_pod(placed[0])}{more}"
 
 
 def no_pods(view: View) -> str:
@@ -66,7 +65,7 @@ def not_opted_in(view: View) -> str:
     """What to do so that this project does anything at all."""
     pods = f" ({view.others} without it)" if view.others else ""
     return (
-        f"no pod of {view} has opted in{pods}: set the annotation"
+        f"No pod of {view} has opted in{pods}: set the annotation"
         f' {names.INJECT}: "true" in spec.podAnnotations'
     )
 

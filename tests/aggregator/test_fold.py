@@ -58,7 +58,7 @@ SITUATIONS = [
         [pod("chat-a"), pod("chat-b")],
         [report("chat-a", entry()), report("chat-b", entry("Adopted"))],
         count="2/2",
-        message="loaded on 2 of 2 pods",
+        message="Loaded on 2 of 2 pods",
     ),
     Situation(
         "an unverified load counts as loaded",
@@ -73,7 +73,7 @@ SITUATIONS = [
         loaded=("False", "LoadUnsuccessful"),
         error=("True", "Incompatible"),
         count="1/2",
-        message="loaded on 1 of 2 pods; chat-b on node-2: Incompatible: rank 64 exceeds 32",
+        message="Loaded on 1 of 2 pods; chat-b on node-2: Incompatible: rank 64 exceeds 32",
     ),
     Situation(
         "a failure outranks a pod that lags behind and a silent one",
@@ -93,7 +93,7 @@ SITUATIONS = [
         loaded=("False", "LoadUnsuccessful"),
         error=("True", "NotInjected"),
         count="1/2",
-        message="loaded on 1 of 2 pods; chat-b on node-1: NotInjected: the injector did not answer",
+        message="Loaded on 1 of 2 pods; chat-b on node-1: NotInjected: the injector did not answer",
     ),
     Situation(
         "pods that wait for the path are behind, with the commonest reason",
@@ -219,7 +219,7 @@ SITUATIONS = [
             report("chat-b", entry("EngineStarting"), engine="Starting", engine_text="refused"),
         ],
         count="1/2",
-        message="loaded on 1 of 2 pods; chat-b on node-1: EngineStarting",
+        message="Loaded on 1 of 2 pods; chat-b on node-1: EngineStarting",
     ),
     Situation(
         "with no engine up it waits for the engines",
@@ -327,7 +327,7 @@ SITUATIONS = [
         [pod("chat-a"), pod("chat-b", opted_in=False, agent=False)],
         [report("chat-a", entry())],
         count="1/1",
-        message="loaded on 1 of 1 pod; +1 not opted in",
+        message="Loaded on 1 of 1 pod; +1 not opted in",
     ),
     Situation(
         "terminating and finished pods do not count",
@@ -375,7 +375,7 @@ SITUATIONS = [
         [pod("chat-a"), pod("chat-b")],
         [report(name, entry("Unloaded", generation=2)) for name in ("chat-a", "chat-b")],
         loaded=("False", "Unloaded"),
-        message="unloaded from 2 of 2 pods",
+        message="Unloaded from 2 of 2 pods",
         adapter=worlds.adapter(generation=2, deleting=True),
     ),
     Situation(
@@ -402,7 +402,7 @@ SITUATIONS = [
         ],
         loaded=("False", "UnloadUnsuccessful"),
         error=("True", "UnloadRefused"),
-        message="unloaded from 1 of 2 pods; chat-b on node-1: UnloadRefused: listed in --lora-paths",
+        message="Unloaded from 1 of 2 pods; chat-b on node-1: UnloadRefused: listed in --lora-paths",
         adapter=worlds.adapter(generation=2, deleting=True),
     ),
     Situation(
