@@ -4,7 +4,10 @@ What is true is asked of the engine itself; what is said is read from the pod's 
 LoRAAdapter's status is in test_status.
 """
 
+import json
+import re
 import shutil
+import urllib.request
 
 import pytest
 
@@ -167,6 +170,50 @@ def test_an_api_server_that_restarts_in_the_middle_is_survived(stack: Stack):
     make_adapter(stack.adapters / "after")
     stack.adapter("after")
     stack.until_reported(pod, {"before": "Loaded", "after": "Loaded"}, timeout=60)
+
+
+def test_an_agent_tells_what_it_sees_over_http(stack: Stack):
+    make_adapter(stack.adapters / "sql")
+    stack.adapter("sql")
+    pod = stack.add_pod("told-0")
+    stack.until_reported(pod, {"sql": "Loaded"})
+    assert pod.agent
+    found = re.search(r"probes and metrics on port (\d+)", pod.agent.log.read_text())
+    assert found
+
+    def get(path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{found[1]}{path}", timeout=10) as answer:
+            return answer.read().decode()
+
+    assert get("/livez")
+    assert get("/readyz")
+    gauge = f'lora_sidecar_adapter_loaded{{adapter="{stack.namespace}/sql",handle="sql"}} 1.0'
+    assert gauge in get("/metrics")
+    state = json.loads(get("/state"))
+    assert state["source"]["synced"]
+    assert state["report"]["status"]["loaded"] == "1/1"
+
+
+def test_an_agent_that_may_not_report_still_loads_and_says_what_is_missing(stack: Stack):
+    role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/lora-sidecar-agent"
+    before = stack.controlplane.api("GET", role)
+    rules = [rule for rule in before["rules"] if "lorapodstatuses" not in rule["resources"]]
+    patch = "application/merge-patch+json"
+    stack.controlplane.api("PATCH", role, {"rules": rules}, patch)
+    try:
+        make_adapter(stack.adapters / "sql")
+        stack.adapter("sql")
+        pod = stack.add_pod("mute-0")
+        until(lambda: held(pod.engine), "the engine holds it")
+        assert pod.agent
+        log = pod.agent.log
+        until(
+            lambda: "may not create lorapodstatuses" in log.read_text(),
+            "the log says what is missing",
+        )
+    finally:
+        stack.controlplane.api("PATCH", role, {"rules": before["rules"]}, patch)
+    stack.until_reported(pod, {"sql": "Loaded"}, timeout=60)
 
 
 class TestBadInput:
