@@ -139,7 +139,7 @@ class Client:
         """Sends one request and returns the object that answers it. `timeout`: seconds, for all of it."""
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
         headers = {} if data is None else {"Content-Type": content_type}
-        with translated(f"{method} {path}"):
+        with translated():
             async with (
                 asyncio.timeout(timeout),
                 self._answer(method, path, params, data=data, headers=headers) as response,
@@ -167,7 +167,7 @@ class Client:
         )
         async with (
             self._answer("GET", path, params, timeout=timeout) as response,
-            aclosing(_lines(response.content, f"GET {path}")) as lines,
+            aclosing(_lines(response.content)) as lines,
         ):
             yield lines
 
@@ -184,7 +184,7 @@ class Client:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Yields a good answer with its body unread. A 401 is tried once more with the token read afresh."""
         timeout = timeout or aiohttp.ClientTimeout(total=None, connect=_CONNECT_TIMEOUT)
-        with translated(f"{method} {path}"):
+        with translated():
             response = await self._send(method, path, params, data, headers, timeout)
             if response.status == 401:
                 response.close()
@@ -265,10 +265,10 @@ async def _beginning(response: aiohttp.ClientResponse) -> bytes:
     return body
 
 
-async def _lines(content: aiohttp.StreamReader, doing: str) -> AsyncGenerator[bytes]:
+async def _lines(content: aiohttp.StreamReader) -> AsyncGenerator[bytes]:
     held: list[bytes] = []
     size = 0
-    with translated(doing):
+    with translated():
         async for chunk in content.iter_any():
             *ends, rest = chunk.split(b"\n")
             for end in ends:
@@ -277,4 +277,4 @@ async def _lines(content: aiohttp.StreamReader, doing: str) -> AsyncGenerator[by
             held.append(rest)
             size += len(rest)
             if size > _LINE_LIMIT:
-                raise ServerError(f"{doing}: a line is longer than {_LINE_LIMIT} bytes")
+                raise ServerError(f"a line is longer than {_LINE_LIMIT} bytes")

@@ -174,11 +174,14 @@ def _short(value: object) -> str:
 
 
 @contextmanager
-def translated(doing: str) -> Iterator[None]:
-    """Turns what aiohttp and the system raise in the body into Unreachable; `doing` opens its message."""
+def translated() -> Iterator[None]:
+    """Turns what aiohttp and the system raise in the body into Unreachable."""
     try:
         yield
     except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
-        unreachable = Unreachable(_short(f"{doing}: {str(error) or type(error).__name__}"))
-        unreachable.timed_out = isinstance(error, TimeoutError)
+        timed_out = isinstance(error, TimeoutError)
+        # In other words than aiohttp's, which quote the URL, so that the same fault is told twice in the same words.
+        text = "no answer in time" if timed_out else _short(str(error) or type(error).__name__)
+        unreachable = Unreachable(text)
+        unreachable.timed_out = timed_out
         raise unreachable from error

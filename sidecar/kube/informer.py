@@ -44,6 +44,12 @@ _LIST_TIMEOUT: Final = 30.0
 _WATCH_SECONDS: Final = (240, 480)
 _GOOD_LIFE: Final = 10.0
 """A stream that lived longer than this was a good one, and the next follows it without a pause."""
+_AWAY: Final = frozenset({502, 503})
+"""What an API server says that is still starting, and a load balancer that has none.
+
+Its Retry-After (always 5 s from a starting kube-apiserver 1.36) is not waited for: it is no measure of load, would have
+every pod of a cluster come back in the same second, and a server with too much to do says 429.
+"""
 _CHANGES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 _MOST_RETRY_AFTER: Final = 120.0
 
@@ -89,8 +95,8 @@ class Informer(Generic[T]):
         self._clock = clock
         self._sleep = sleep
         self._dice = dice
-        # Refused connections cost nobody anything, so a server that comes back is found within two seconds.
-        self._unreachable = Backoff(0.25, 2.0, dice)
+        # To ask a server that is away costs nobody much, so one that comes back is found within two seconds.
+        self._away = Backoff(0.25, 2.0, dice)
         self._failing = Backoff(0.5, 30.0, dice)
         self._version: str | None = None
         self._problem: KubeError | None = None
@@ -135,12 +141,14 @@ class Informer(Generic[T]):
 
     async def _step(self) -> float:
         """Lists where that is due, then watches until the stream ends. Answers how long to wait."""
+        listed = False
         try:
             if self._selectors.retry() or self._version is None:
                 self._version = await self._list()
+                listed = True
             return await self._watch()
         except KubeError as error:
-            return self._failed(error)
+            return self._failed(error, listed=listed)
 
     # ---- list ------------------------------------------------------------------------------------------------
 
@@ -195,7 +203,7 @@ class Informer(Generic[T]):
         }
         stream = self._client.stream(self._path, params, read_timeout=self._read_timeout)
         async with stream as lines:
-            self._unreachable.reset()
+            self._away.reset()
             self._confirm()
             self._set_problem(None)
             began = self._clock()
@@ -238,17 +246,20 @@ class Informer(Generic[T]):
 
     # ---- what goes wrong ----------------------------------------------------------------------------------------
 
-    def _failed(self, error: KubeError) -> float:
-        """Answers how long to wait after `error`, and forgets the version unless it is certainly still good."""
+    def _failed(self, error: KubeError, *, listed: bool) -> float:
+        """Answers how long to wait after `error`, and forgets the version unless it is certainly still good.
+
+        `listed`: the server had just answered a list.
+        """
         if not isinstance(error, Unreachable | Throttled):
             self._version = None
         if isinstance(error, Invalid) and self._selectors.drop(error):
             return 0.0
         if not isinstance(error, Gone):
             self._set_problem(error)
-        if isinstance(error, Unreachable):
-            return self._unreachable.next()
-        self._unreachable.reset()
+        if isinstance(error, Unreachable) or (error.status in _AWAY and not listed):
+            return self._away.next()
+        self._away.reset()
         after = error.retry_after
         return self._failing.next(None if after is None else min(after, _MOST_RETRY_AFTER))
 

@@ -72,7 +72,7 @@ async def test_a_request_carries_parameters_body_and_type(kube: FakeKube, client
         (faults.page(200), errors.ServerError, "not JSON"),
         (faults.page(200, "[]"), errors.ServerError, "not an object"),
         (faults.page(301), errors.ServerError, "301"),
-        (faults.stream(b'{"items": [', cut_after=True), errors.Unreachable, "GET /apis"),
+        (faults.stream(b'{"items": [', cut_after=True), errors.Unreachable, "not completed"),
     ],
 )
 async def test_what_is_no_good_answer_is_a_kube_error(

@@ -88,7 +88,7 @@ async def test_the_same_problem_is_announced_and_logged_once(
     assert len(caplog.records) == 1
 
 
-@pytest.mark.parametrize("code", [429, 503])
+@pytest.mark.parametrize("code", [429, 500])
 async def test_the_server_may_say_how_long_to_wait(
     kube: FakeKube, watch: Watch, time: FakeTime, code: int
 ) -> None:
@@ -143,6 +143,43 @@ async def test_a_server_that_is_away_is_tried_every_two_seconds_at_most(
     assert isinstance(watcher.informer.problem, errors.Unreachable)
 
 
+@pytest.mark.parametrize(
+    "answer", [faults.page(502), faults.status(503, "still starting", retry_after=5)]
+)
+async def test_a_server_that_is_starting_is_as_one_that_is_away(
+    kube: FakeKube, watch: Watch, time: FakeTime, answer: faults.Answer
+) -> None:
+    kube.fail(answer, times=ALWAYS)
+    watch()
+    assert await time.slept(6) == [0.125, 0.25, 0.5, 1, 1, 1]
+
+
+async def test_a_server_that_lists_but_never_watches_is_not_away(
+    kube: FakeKube, watch: Watch, time: FakeTime
+) -> None:
+    kube.fail(faults.page(503), verb="watch", times=ALWAYS)
+    watcher = watch()
+    assert await time.slept(8) == FULL_LADDER
+    assert watcher.informer.lists == 8
+
+
+async def test_a_server_that_never_answers_is_announced_and_logged_once(
+    kube: FakeKube, watch: Watch, time: FakeTime, caplog: pytest.LogCaptureFixture
+) -> None:
+    watcher = watch(read_timeout=0.02)
+    await watcher.watching(kube)
+    woken = watcher.wakes
+    release = asyncio.Event()
+    kube.fail(faults.silence(release, before_headers=True), times=ALWAYS)
+    kube.end_streams()
+    for roll in (0.1, 0.5, 0.9):  # so that no two watches have the same parameters
+        time.dice = roll
+        await time.slept(len(time.naps) + 2)
+    assert str(watcher.informer.problem) == "no answer in time"
+    assert (watcher.wakes - woken, len(caplog.records)) == (1, 1)
+    release.set()
+
+
 async def test_a_server_that_goes_away_again_is_tried_as_quickly_as_the_first_time(
     kube: FakeKube, watch: Watch, time: FakeTime
 ) -> None:
@@ -186,8 +223,8 @@ async def test_many_that_lost_a_server_come_back_spread_out(kube: FakeKube, watc
         time = FakeTime()
         time.roll = random.Random(seed).random  # type: ignore[method-assign]
         watcher = Watcher(kube.client(), time)
-        delays.append(watcher.informer._failed(errors.Unreachable("away")))
-        delays.append(watcher.informer._failed(errors.Gone("too old")))
+        delays.append(watcher.informer._failed(errors.Unreachable("away"), listed=False))
+        delays.append(watcher.informer._failed(errors.Gone("too old"), listed=False))
     assert len(set(delays)) == 100
     assert max(delays) - min(delays) > 0.4
 
