@@ -38,6 +38,8 @@ from sidecar.api.wanted import targeting
 log = logging.getLogger(__name__)
 
 FAULT_PAUSE = 1.0
+FRESH = 0.1
+"""Seconds for which a look at an adapter's files is good enough to load them by."""
 FIRST_LOOK = 2.0
 """Seconds that the first pass waits for the engine's first sign."""
 
@@ -69,8 +71,8 @@ class Files(Protocol):
     def hash(self, path: str) -> None:
         """Hash a directory in the background."""
 
-    async def look(self, path: str) -> PathView:
-        """Look now."""
+    async def look(self, path: str, *, within: float = 0.0) -> PathView:
+        """Look now; a look that is no older than `within` seconds will do instead."""
 
 
 class Loop:
@@ -227,7 +229,7 @@ class Loop:
         """Whether the files are still those that the plan saw: a poll may be half a minute old."""
         if self._me.trust_path or load.follows:
             return True
-        view = await self._files.look(load.path)
+        view = await self._files.look(load.path, within=FRESH)
         return view.state is PathState.WHOLE and view.signature == load.signature
 
     async def _signature(self, load: Load) -> str:

@@ -42,6 +42,8 @@ class _Track:
     """When `found.signature` was first seen."""
     quiet: bool = False
     spots: Spots = field(default_factory=Spots)
+    looked: float = 0.0
+    """When the last look had ended."""
     looking: bool = False
     stuck: bool = False
     again: bool = False
@@ -109,9 +111,14 @@ class Prober:
             if path not in before:
                 self._begin(self._track(path))
 
-    async def look(self, path: str) -> PathView:
-        """Look at a path now and answer what is there, at the latest after the time-out (then STUCK). Never raises."""
+    async def look(self, path: str, *, within: float = 0.0) -> PathView:
+        """Look at a path now and answer what is there, at the latest after the time-out (then STUCK). Never raises.
+
+        A look that is no older than `within` seconds will do instead.
+        """
         track = self._track(path)
+        if path in self._views and not track.looking and self._clock() - track.looked < within:
+            return self._views[path]
         if track.stuck:
             return self._stuck(track)
         waiter: asyncio.Future[PathView] = asyncio.get_running_loop().create_future()
@@ -199,7 +206,7 @@ class Prober:
         track.looking = track.stuck = False
         if track.found is None or track.found.signature != found.signature:
             track.since = self._clock()
-        track.found = found
+        track.found, track.looked = found, self._clock()
         view, wait = settled(found, track.since, self._clock(), self._wall(), self._pace)
         track.quiet = view is found
         track.spots = around
