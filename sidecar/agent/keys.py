@@ -5,12 +5,14 @@ needed, off the loop. Nothing here is ever printed.
 """
 
 import asyncio
-import hashlib
 import ssl
 from pathlib import Path
 from typing import Final
 
 LIMIT: Final = 64 * 1024
+"""Bytes of a file that are read at most."""
+NO_CHECK_TIME: Final = 0x200000
+"""OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python has no name for."""
 
 
 class Keys:
@@ -70,26 +72,29 @@ class Certificate:
     """The engine's own certificate file, whose first certificate is the only one that counts.
 
     A pin, not a chain of trust: the engine's certificate names neither loopback nor, often, an authority, and the file
-    is the engine's own.
+    is the engine's own. Nor does it matter whether it has expired.
     """
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
 
-    async def digest(self) -> bytes | None:
-        """The sha256 of the certificate; None where the file cannot be read."""
+    async def trust(self) -> ssl.SSLContext | None:
+        """What accepts that certificate only; None where the file cannot be read."""
         return await asyncio.to_thread(self._read)
 
-    def _read(self) -> bytes | None:
+    def _read(self) -> ssl.SSLContext | None:
         if self._file is None:
             return None
         try:
             text = self._file.read_text(errors="replace")[:LIMIT]
             end = text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)
-            pem = text[text.index(ssl.PEM_HEADER) : end]
-            return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest()
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
+            context.load_verify_locations(cadata=text[text.index(ssl.PEM_HEADER) : end])
         except (OSError, ValueError):
             return None
+        return context
 
 
 def _first_line(file: Path | None) -> str | None:

@@ -61,7 +61,7 @@ GENERATE_SECONDS: Final = 60.0
 
 
 class Engine:
-    """One engine. Make it inside the running loop and close it, or use it as an asynchronous context manager.
+    """One engine. Close it at the end, or use it as an asynchronous context manager.
 
     `hosts` are IP addresses (or names) in the order in which they are tried; the one that answered is remembered until
     it refuses. With scheme https the engine's certificate must be the one in `certificate`; where that cannot be read,
@@ -90,7 +90,7 @@ class Engine:
         await self.close()
 
     async def close(self) -> None:
-        """Break off what is under way and let go of everything."""
+        """Break off the calls that are under way."""
         await self._wire.close()
 
     @property

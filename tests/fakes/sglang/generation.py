@@ -20,6 +20,7 @@ class Asked:
     adapter: str | None
     tokens: int
     parallel: int = 1
+    stream: bool = False
 
 
 def read_native(body: Any) -> Asked:
@@ -28,7 +29,8 @@ def read_native(body: Any) -> Asked:
     sampling = body.get("sampling_params") or {}
     prompt = body.get("text") or json.dumps(body.get("input_ids"))
     tokens, parallel = sampling.get("max_new_tokens", 128), sampling.get("n", 1)
-    return Asked(prompt, body.get("lora_path"), tokens, parallel)
+    stream = bool(body.get("stream"))
+    return Asked(prompt, body.get("lora_path"), tokens, parallel, stream)
 
 
 def read_openai(body: Any, *, colon: bool) -> Asked:
@@ -64,6 +66,11 @@ def native(asked: Asked, answer: str) -> Any:
         },
     }
     return one if asked.parallel == 1 else [one] * asked.parallel
+
+
+def event(asked: Asked, answer: str) -> bytes:
+    """One event of a stream: all that has been generated until then."""
+    return b"data: " + json.dumps(native(asked, answer)).encode() + b"\n\n"
 
 
 def openai(body: Mapping[str, Any], answer: str, *, chat: bool) -> dict[str, Any]:

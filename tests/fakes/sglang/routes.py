@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,7 @@ from aiohttp import web
 
 from tests.fakes.sglang import bodies, generation
 from tests.fakes.sglang.faults import Fault
-from tests.fakes.sglang.loras import NotServedError, Ref, Result
+from tests.fakes.sglang.loras import NotServedError, Result
 from tests.rig.adapters import TINY
 
 if TYPE_CHECKING:
@@ -96,39 +98,56 @@ class Routes:
         status = 200 if result.error is None else 400
         return web.json_response(bodies.result(self.options, result), status=status)
 
-    async def _generate(self, request: web.Request) -> web.Response:
+    async def _generate(self, request: web.Request) -> web.StreamResponse:
         asked = generation.read_native(bodies.document(await request.read()))
         try:
-            text = await self._run(asked)
+            async with self._using(asked) as content:
+                if asked.stream:
+                    return await self._stream(request, asked, content)
+                return web.json_response(generation.native(asked, await self._text(asked, content)))
         except NotServedError as error:
             return web.json_response({"error": {"message": str(error)}}, status=400)
-        return web.json_response(generation.native(asked, text))
 
     async def _openai(self, request: web.Request) -> web.Response:
         body = bodies.document(await request.read())
         asked = generation.read_openai(body, colon=self.options.since("0.5.4"))
         try:
-            text = await self._run(asked)
+            async with self._using(asked) as content:
+                text = await self._text(asked, content)
         except NotServedError as error:
             return web.json_response(generation.openai_error(str(error)), status=400)
         chat = request.path.endswith("chat/completions")
         return web.json_response(generation.openai(body, text, chat=chat))
 
-    async def _run(self, asked: generation.Asked) -> str:
-        """The text of one generation. Through an adapter that does not fit the model, the last that happens."""
+    @asynccontextmanager
+    async def _using(self, asked: generation.Asked) -> AsyncIterator[str]:
+        """Count the request in and out; what tells the weights in use apart from others."""
         await self.life.warm.wait()
         if asked.adapter is None:
-            return await self._speak(asked, "")
+            yield "base"
+            return
         ref = await self.loras.acquire(asked.adapter)
         with self.loras.using(ref, asked.parallel):
-            return await self._speak(asked, ref.weights.digest, ref)
+            if not ref.weights.fit(TINY):
+                self.life.crash()
+                await asyncio.Event().wait()
+            yield ref.weights.digest
 
-    async def _speak(self, asked: generation.Asked, content: str, ref: Ref | None = None) -> str:
-        if ref is not None and not ref.weights.fit(TINY):
-            self.life.crash()
-            await asyncio.Event().wait()
+    async def _text(self, asked: generation.Asked, content: str) -> str:
         await asyncio.sleep(asked.tokens * self.options.token_seconds)
         return generation.text(content, asked.prompt, asked.tokens)
+
+    async def _stream(
+        self, request: web.Request, asked: generation.Asked, content: str
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        text = generation.text(content, asked.prompt, asked.tokens)
+        for length in range(1, asked.tokens + 1):
+            await asyncio.sleep(self.options.token_seconds)
+            await response.write(generation.event(asked, text[:length]))
+        await response.write(b"data: [DONE]\n\n")
+        return response
 
     async def _tell(self, _: web.Request) -> web.Response:
         held = [

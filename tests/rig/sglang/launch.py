@@ -11,7 +11,7 @@ STAND_INS = Path(__file__).parent / "cpu"
 
 ON_A_CPU = shlex.split(
     "--device cpu --dtype float32 --attention-backend torch_native --sampling-backend pytorch"
-    " --disable-cuda-graph --disable-overlap-schedule"
+    " --sleep-on-idle --disable-cuda-graph --disable-overlap-schedule"
     " --context-length 1024 --max-total-tokens 4096 --max-running-requests 16"
 )
 
