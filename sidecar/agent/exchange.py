@@ -1,6 +1,7 @@
 """Carries a request to the engine and its answer back: which address, which key, which certificate, what went wrong.
 
 It retries one thing only: a key that was refused is read again, and if it is another one, the call is made once more.
+(aiohttp itself sends a GET once more that was broken off before its answer began, and never a POST.)
 Each call makes a connection of its own and leaves nothing open: SGLang (uvicorn) drops idle ones after 5 s, and a
 request that meets such an end cannot tell whether it was carried out. On loopback that costs a tenth of a millisecond.
 

@@ -58,7 +58,6 @@ WORDS: Final[tuple[tuple[str, Kind], ...]] = (
     ("LoRA is not enabled", Kind.LORA_DISABLED),
     ("Maximum number of loaded LoRA adapters is", Kind.CAPACITY),
     ("It is not allowed to pin all slots", Kind.CAPACITY),
-    ("pinned adapters, which is the maximum", Kind.CAPACITY),
     ("is incompatible with the current LoRA memory pool", Kind.INCOMPATIBLE),
     ("added tokens are not supported yet", Kind.INCOMPATIBLE),
     ("add tokens to the vocabulary", Kind.INCOMPATIBLE),
@@ -95,6 +94,7 @@ PATTERNS: Final[tuple[tuple[re.Pattern[str], Kind], ...]] = (
     ),  # a JSON parser's complaint
     (re.compile(r"^'\w+'$"), Kind.BAD_ADAPTER),  # a KeyError: what adapter_config.json lacks
     (re.compile(r"^Not supported yet$"), Kind.INCOMPATIBLE),  # embeddings as targets, up to 0.5.6
+    (re.compile(r"Already have \d+ pinned adapters"), Kind.CAPACITY),
     (re.compile(r"index \d+ is out of range"), Kind.INCOMPATIBLE),  # more layers than the model
     (re.compile(r"^$"), Kind.BAD_ADAPTER),  # a bare assertion: peft_type is not LORA
 )
