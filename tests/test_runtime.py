@@ -109,6 +109,19 @@ async def test_a_task_that_fails_ends_the_others_with_a_code_that_says_so(
     assert [record.getMessage() for record in caplog.records] == ["broken failed"]
 
 
+async def test_after_a_failure_no_last_things_are_done() -> None:
+    asked = asyncio.Event()
+
+    async def broken() -> None:
+        raise RuntimeError("boom")
+
+    async def grace() -> None:
+        asked.set()
+
+    assert await run_tasks({"broken": broken()}, stop=asyncio.Event(), grace=grace) == 1
+    assert not asked.is_set()
+
+
 async def test_a_task_that_returns_is_as_bad_as_one_that_fails() -> None:
     async def brief() -> None:
         return

@@ -123,6 +123,26 @@ async def test_a_file_is_not_read_while_it_is_being_written(made: Looks) -> None
     assert made.source.invalid == {}
 
 
+async def test_a_file_that_changes_between_look_and_read_is_left_for_the_next_look(
+    made: Looks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.write("a.yaml", body("one"), body("two"))
+    await made.settled()
+    made.write("a.yaml", body("one"), body("two"), body("three"))
+    real = Path.open
+
+    def races(path: Path, *args: Any) -> Any:
+        monkeypatch.setattr(Path, "open", real)
+        made.write("a.yaml", body("one"))  # the beginning of what is being written now
+        return real(path, *args)
+
+    await made.look()
+    monkeypatch.setattr(Path, "open", races)
+    assert await made.look() == ["home/one", "home/two"]
+    made.write("a.yaml", body("one"), body("two"), body("three"))
+    assert await made.settled() == ["home/one", "home/two", "home/three"]
+
+
 async def test_an_editor_that_saves_by_renaming_takes_nothing_away(made: Looks) -> None:
     made.write("a.yaml", body("one"))
     await made.settled()
