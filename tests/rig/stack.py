@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 INFERENCE = f"/apis/{names.INFERENCE_GROUP}/{names.VERSION}"
 REPORTS = f"/apis/{names.PREFIX}/{names.VERSION}"
 AGGREGATOR = ("lora-sidecar", "lora-sidecar-aggregator")
+DAY = 24 * 3600
 
 
 @dataclass(slots=True)
@@ -89,6 +90,7 @@ class Stack:
         wait: bool = True,
         host: str = "127.0.0.1",
         settings: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
     ) -> ServedPod:
         """Create an opted-in pod and start its engine and its agent. With `wait` its engine is up on return."""
         folder = self.folder / "pods" / name
@@ -97,11 +99,12 @@ class Stack:
         engine = EngineProcess.start(
             self.kind, folder, host=host, extra_args=self.engine_args, wait=wait, **version
         )
+        marks = {names.INJECT: "true", names.INJECTED_CONTAINER: names.ENGINE_CONTAINER}
         manifest = pod_manifest(
             name,
             self.service,
             labels={names.INJECTED_LABEL: "true"},
-            annotations={names.INJECT: "true", names.INJECTED_CONTAINER: names.ENGINE_CONTAINER},
+            annotations=marks | dict(annotations or {}),
         )
         handle = self.kubelet.create_pod(self.namespace, manifest, start=False)
         self.kubelet.start(handle, ready=wait)
@@ -174,13 +177,13 @@ class Stack:
     def start_aggregator(self) -> Process:
         """Start the aggregator under its own service account."""
         namespace, account = AGGREGATOR
-        token = self.controlplane.service_account_token(namespace, account)
+        token = self.controlplane.service_account_token(namespace, account, seconds=DAY)
         kubeconfig = self.controlplane.kubeconfig_of(token, self.folder / "aggregator.kubeconfig")
         command = [sys.executable, "-m", "sidecar.aggregator", "--kubeconfig", str(kubeconfig)]
         self.aggregator = Process(
             [*command, "--listen-port", "0"],
             self.folder / "aggregator.log",
-            environment=self.environment({}),
+            environment=self.environment({"TMPDIR": str(self.folder)}),
         )
         return self.aggregator
 
