@@ -22,7 +22,8 @@ conformance: ## Run the engine's contract suite on the real SGLang (VERSION=0.5.
 	@ENGINE=real SGLANG=$(VERSION) $(RUN) -m pytest tests/conformance $(ARGS)
 
 check: ## Lint, types, layers, generated docs
-	@$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy && "$$venv/bin/lint-imports" --no-cache
+	@$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy && "$$venv/bin/lint-imports" --no-cache \
+		&& "$$venv/bin/python" -m scripts.docs --check
 
 fix: ## Let ruff mend what it can
 	@$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .

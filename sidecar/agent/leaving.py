@@ -37,7 +37,8 @@ def let_go_of_the_rest(pass_: Scratch) -> None:
     for held in list(pass_.held.values()):
         if held.uid in deleting or pass_.wants(held) or out_of_sight(pass_, held):
             continue
-        if pass_.world.partial and held.uid not in present:
+        unseen = pass_.world.partial or held.key in pass_.world.unreadable
+        if unseen and held.uid not in present:
             continue
         if not _waits_for_its_successor(pass_, held):
             let_go(pass_, held)

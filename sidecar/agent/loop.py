@@ -171,6 +171,7 @@ class Loop:
             running=tuple(self._running.values()),
             scope=source.scope if source else "all",
             partial=source.partial if source else True,
+            unreadable=frozenset(source.invalid) if source else frozenset(),
         )
 
     def _targeted(self, found: Sequence[LoRAAdapter] | None) -> tuple[LoRAAdapter, ...] | None:

@@ -83,7 +83,8 @@ class World:
     """Everything that one pass looks at.
 
     `adapters` are those that target this pod, in order of precedence; None before the first full list. `partial` says
-    that some may be missing from it, so that being missing means nothing.
+    that some may be missing from it, so that being missing means nothing; `unreadable` are the keys of objects that are
+    there and could not be understood.
     """
 
     adapters: tuple[LoRAAdapter, ...] | None
@@ -93,6 +94,7 @@ class World:
     running: tuple[Running, ...] = ()
     scope: Scope = "all"
     partial: bool = False
+    unreadable: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

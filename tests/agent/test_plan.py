@@ -119,6 +119,14 @@ class TestNothingIsUnloadedByIgnorance:
         decided = decide(world(engine=engine({"a": "/adapters/a"})), remembering(A))
         assert decided.actions == (unload_of(A),)
 
+    def test_an_adapter_whose_object_cannot_be_read_is_not_gone(self):
+        seen = world(engine=engine({"a": "/adapters/a"}), unreadable=frozenset({"ns/a"}))
+        assert decide(seen, remembering(A)).actions == ()
+
+    def test_an_adapter_missing_from_a_list_that_is_not_whole_is_not_gone(self):
+        seen = world(engine=engine({"a": "/adapters/a"}), partial=True)
+        assert decide(seen, remembering(A)).actions == ()
+
     def test_what_lies_outside_a_scope_that_shrank_stays_loaded_as_foreign(self):
         outside = adapter("x", namespace="other")
         seen = world(engine=engine({"x": "/adapters/x"}), scope="own")
