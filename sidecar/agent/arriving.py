@@ -46,7 +46,8 @@ def adopt(pass_: Scratch, adapter: LoRAAdapter) -> None:
     if held is None or held.path != path:
         held = _found(pass_, adapter)
     if not adapter.deleting:
-        held = replace(held, uid=uid, key=adapter.key)
+        if held.uid != uid:
+            held = replace(held, uid=uid, key=adapter.key)
         pass_.tombstones.pop(handle, None)
     pass_.held[handle] = _with_owner(pass_, held)
 

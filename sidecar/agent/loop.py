@@ -110,7 +110,6 @@ class Loop:
         self._targeting: tuple[object, tuple[LoRAAdapter, ...]] = (None, ())
         self._last: tuple[object, ...] = ()
         self._entries: tuple[Entry, ...] = ()
-        self.said: ReportStatus | None = None
         self.passes = 0
         self._seen_passes = 0
 
@@ -262,8 +261,7 @@ class Loop:
         self._last = news
         self._tell_changes(decided.entries)
         self._entries = decided.entries
-        self.said = report(self._says, decided, world.engine, world.scope)
-        self._reporter.say(self.said)
+        self._reporter.say(lambda: report(self._says, decided, world.engine, world.scope))
         self._metrics.show(decided.entries, world.engine)
 
     def _same_as_last(self, news: tuple[object, ...]) -> bool:
@@ -277,6 +275,11 @@ class Loop:
                 log.info(
                     "%s (%s): %s%s", entry.adapter.key, entry.adapter.handle, entry.reason, text
                 )
+
+    @property
+    def said(self) -> ReportStatus | None:
+        """What is reported, whether it has been written yet or not."""
+        return self._reporter.said
 
     def state(self) -> dict[str, Any]:
         """What the loop sees, for `/state`."""

@@ -183,6 +183,7 @@ class Reporter:
         self._desk = desk
         self._clock = clock
         self._jitter = jitter
+        self._news_of: Callable[[], ReportStatus] | None = None
         self._said: ReportStatus | None = None
         self._written: Written | None = None
         self._beat = 0
@@ -195,10 +196,17 @@ class Reporter:
         """Go on counting from the report of an earlier life."""
         self._beat = said.beat
 
-    def say(self, said: ReportStatus) -> None:
-        """What is true now; its beat is ours to set."""
-        self._said = said
+    def say(self, news: Callable[[], ReportStatus]) -> None:
+        """What is true now, made when it is about to be written; its beat is ours to set."""
+        self._news_of = news
         self._news.set()
+
+    @property
+    def said(self) -> ReportStatus | None:
+        """The latest of what we were told."""
+        if self._news_of is not None:
+            self._said, self._news_of = self._news_of(), None
+        return self._said
 
     async def run(self) -> None:
         """Write for ever."""
@@ -217,17 +225,17 @@ class Reporter:
 
     async def finish(self) -> None:
         """Write what has not been written yet, once."""
-        if self._said is not None and not self._is_written(self._said):
+        if self.said is not None and not self._is_written(self.said):
             await self._write()
 
     def _is_written(self, said: ReportStatus) -> bool:
         return self._written is not None and said == self._written.said
 
     def _pause(self) -> float | None:
-        if self._said is None:
+        if self.said is None:
             return None
         now = self._clock()
-        return due(self._written, self._said, now, self._jitter) - now
+        return due(self._written, self.said, now, self._jitter) - now
 
     async def _wait(self, pause: float | None) -> None:
         self._news.clear()
@@ -238,7 +246,7 @@ class Reporter:
             pass
 
     async def _write(self) -> bool:
-        said = self._said
+        said = self.said
         if said is None:
             return True
         is_beat = self._is_written(said)

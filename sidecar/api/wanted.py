@@ -6,6 +6,7 @@ Pure: it looks at what users wrote, never at files or engines.
 import posixpath
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from sidecar.api.adapter import LoRAAdapter
@@ -80,6 +81,7 @@ def _judge(adapter: LoRAAdapter, base_model: str | None, holder: LoRAAdapter) ->
     return Want(adapter)
 
 
+@lru_cache(maxsize=4096)
 def path_problem(path: str) -> str | None:
     """Say what is wrong with a path as written, or None. SGLang takes any other path for a Hub id."""
     if len(path.encode("utf-8", "replace")) > PATH_LIMIT:

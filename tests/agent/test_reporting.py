@@ -141,8 +141,8 @@ class TestTheReporter:
         desk = _Desk()
         reporter = Reporter(desk, clock=lambda: 0.0, jitter=0.0)
         reporter.start_from(ReportStatus(beat=41))
-        reporter.say(AWAY)
-        reporter.say(READY)
+        reporter.say(lambda: AWAY)
+        reporter.say(lambda: READY)
         task = asyncio.create_task(reporter.run())
         await desk.changed.wait()
         task.cancel()
@@ -152,7 +152,7 @@ class TestTheReporter:
         monkeypatch.setattr("sidecar.agent.reporting.FIRST_RETRY", 0.001)
         desk = _Desk(failures=3)
         reporter = Reporter(desk, clock=lambda: 0.0, jitter=0.0)
-        reporter.say(READY)
+        reporter.say(lambda: READY)
         task = asyncio.create_task(reporter.run())
         await desk.changed.wait()
         task.cancel()
@@ -164,7 +164,7 @@ class TestTheReporter:
         reporter = Reporter(desk, clock=lambda: 0.0, jitter=0.0)
         await reporter.finish()
         assert desk.written == []
-        reporter.say(READY)
+        reporter.say(lambda: READY)
         await reporter.finish()
         await reporter.finish()
         assert len(desk.written) == 1
@@ -173,12 +173,12 @@ class TestTheReporter:
         now, desk, beaten = [0.0], _Desk(), asyncio.Event()
         reporter = Reporter(desk, clock=lambda: now[0], jitter=0.0)
         reporter.beaten = beaten.set
-        reporter.say(READY)
+        reporter.say(lambda: READY)
         task = asyncio.create_task(reporter.run())
         await desk.changed.wait()
         assert not beaten.is_set()
         now[0] = 301.0
-        reporter.say(READY)
+        reporter.say(lambda: READY)
         await beaten.wait()
         task.cancel()
         assert [said.beat for said in desk.written] == [1, 2]
