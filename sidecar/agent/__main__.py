@@ -120,6 +120,7 @@ async def main(settings: AgentSettings, stop: asyncio.Event) -> int:
                 follower.remember_boot((said.engine.boot_id if said.engine else None) or "")
                 loop.start_from(recall(said))
             async with asyncio.TaskGroup() as group:
+                group.create_task(follower.run())
                 group.create_task(source.run())
                 group.create_task(loop.run(source))
 
@@ -129,7 +130,6 @@ async def main(settings: AgentSettings, stop: asyncio.Event) -> int:
 
         tasks = {
             "loop": work(),
-            "engine": follower.run(),
             "files": files.run(),
             "report": reporter.run(),
             "http": probes.serve(),

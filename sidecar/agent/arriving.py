@@ -78,7 +78,8 @@ def entry(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
     """Judge one wanted adapter; the calls it needs are put on the scratch paper."""
     if not pass_.ready:
         engine = pass_.world.engine
-        return Entry(adapter, engine.reason or _ENGINE_AWAY[engine.state], engine.text)
+        away = _ENGINE_AWAY.get(engine.state, Reason.ENGINE_STARTING)
+        return Entry(adapter, engine.reason or away, engine.text)
     if pass_.calls(adapter.handle):
         follows = _follows_unload(pass_, adapter)
         return _missing(pass_, adapter, follows=True) if follows else _busy(pass_, adapter)

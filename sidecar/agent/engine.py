@@ -7,6 +7,7 @@ notices drift. What an answer means is `life`'s to say, how the engine is spoken
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -59,8 +60,8 @@ class Follower:
         return self._life.view
 
     def remember_boot(self, boot: str) -> None:
-        """The name of the engine process that an earlier life of this agent saw."""
-        self._life = Life(last_boot=boot)
+        """The name of the engine process that an earlier life of this agent saw; to be told before `run`."""
+        self._life = replace(self._life, last_boot=boot)
 
     def list_now(self) -> None:
         """Read the list soon, not only when drift is due."""

@@ -128,7 +128,6 @@ class Wire:
             if await _accepts(host, self._port, seconds):
                 self._known = host
                 return True
-        self._known = None
         return False
 
     async def send(self, call: Call) -> Reply:
@@ -144,10 +143,9 @@ class Wire:
             try:
                 reply = await self._exchange(host, call)
             except Refused:
-                self._known = None
-            else:
-                self._known = host
-                return reply
+                continue
+            self._known = host
+            return reply
         raise Refused(f"nothing listens at {self.addresses}")
 
     def _order(self) -> list[str]:

@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,11 +64,17 @@ class Contents:
         return digest.hexdigest()
 
 
-def inspect(path: str, shared: Shared, now_wall: float, last: PathView | None = None) -> PathView:
+def inspect(
+    path: str,
+    shared: Shared,
+    now_wall: float,
+    last: PathView | None = None,
+    table: Callable[[], MountTable] = MountTable.read,
+) -> PathView:
     """Look at a path. Never raises, never answers SETTLING or STUCK.
 
     `now_wall` is the wall clock in seconds. `last` is the view of an earlier look at the same path that was found
-    whole and quiet: where its signature still holds, the files are not opened again.
+    whole and quiet: where its signature still holds, the files are not opened again. `table` reads the mounts where needed.
     """
     try:
         contents = find(path, shared)
@@ -80,7 +87,7 @@ def inspect(path: str, shared: Shared, now_wall: float, last: PathView | None = 
         PathView,
         signature=signature,
         bytes=sum(file.status.st_size for file in contents.files),
-        local=MountTable.read().local(contents.real),
+        local=table().local(contents.real),
         changed_at=max((file.changed_at for file in contents.files), default=None),
     )
     try:

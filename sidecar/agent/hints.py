@@ -60,8 +60,8 @@ class Hints:
             places |= spots.places
             for concern in spots.concerns:
                 self._concerned.setdefault(concern, set()).add(path)
-        hot = any(self._spots[path].places for path in self._awaited)
-        self._watcher.aim(frozenset(places), hot=hot)
+        awaited = (self._spots[path].places for path in self._awaited)
+        self._watcher.aim(frozenset(places), frozenset().union(*awaited))
 
     def _changed(self, events: frozenset[str]) -> None:
         keys = events | {event.rpartition("/")[0] or "/" for event in events}

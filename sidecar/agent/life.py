@@ -98,7 +98,9 @@ def asked_again(life: Life, now: float) -> Life:
 
 
 def identified(life: Life, info: ServerInfo, wall: datetime) -> Life:
-    """`/server_info` has answered."""
+    """`/server_info` has answered. Before the first list of a process that counts for nothing: it is asked again."""
+    if life.view.since is None:
+        return life
     boot = _boot(life, info.identity)
     moved = life.view.boot not in ("", boot)
     view = replace(

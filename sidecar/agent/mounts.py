@@ -122,7 +122,7 @@ def spots(path: str, table: MountTable) -> Spots:
             _add(places, here, table)
         if found is None:
             break
-        here = os.path.realpath(step)
+        here = os.path.realpath(step) if stat.S_ISLNK(found.st_mode) else step
     else:
         concerns.add(here)
         _add(places, here, table)

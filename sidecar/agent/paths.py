@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 
 from sidecar.agent import files
@@ -258,13 +258,14 @@ def _look(
     known: Spots,
 ) -> tuple[PathView, Spots]:
     """Take one look, in a thread: the view, and where a change may concern it. Never raises."""
+    table = cache(MountTable.read)
     try:
-        found = files.inspect(path, shared, wall(), last)
+        found = files.inspect(path, shared, wall(), last, table)
         if found is last:
             return found, known
         if found.state in (PathState.INVALID, PathState.NOT_SHARED):
             return found, Spots()
-        return found, spots(path, MountTable.read())
+        return found, spots(path, table())
     except Exception as error:
         log.exception("the look at %s failed", path)
         return PathView(

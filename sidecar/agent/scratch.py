@@ -67,7 +67,8 @@ class Scratch:
     @property
     def ready(self) -> bool:
         """Whether the engine answers, so that what it lists can be believed."""
-        return self.world.engine.state is EngineState.READY
+        engine = self.world.engine
+        return engine.state is EngineState.READY and engine.held is not None
 
     def calls(self, handle: str) -> list[Running]:
         """The calls open for a handle."""

@@ -66,6 +66,6 @@ def settle_left(view: PathView, since: float, now: float, wall: float, settle: f
     left = since + settle - now
     if view.changed_at is None:
         return 0.0
-    if view.local and view.changed_at <= wall:
+    if view.local:
         left = min(left, view.changed_at + settle - wall)
     return max(0.0, left)

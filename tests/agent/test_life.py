@@ -64,6 +64,10 @@ def test_loads_wait_for_its_identity_but_not_for_ever():
     assert late.view.boot
 
 
+def test_what_it_says_of_itself_does_not_make_it_ready_before_it_has_told_what_it_holds():
+    assert life.identified(Life(), info(), NOON) == Life()
+
+
 def test_its_identity_names_the_process():
     assert running().view.boot == "boot-1"
     assert running().view.settled

@@ -368,6 +368,10 @@ class TestEngineLife:
         assert decided.actions == ()
         assert reasons(decided) == {"a": reason}
 
+    def test_an_engine_that_has_not_told_what_it_holds_is_sent_nothing(self):
+        unlisted = replace(engine(), held=None)
+        assert decide(world(A, engine=unlisted)).actions == ()
+
     def test_a_new_engine_process_is_given_everything_again(self):
         decided = decide(world(A, engine=engine(boot="boot-2")), remembering(A))
         assert decided.actions == (load_of(A),)
