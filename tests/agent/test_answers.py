@@ -206,8 +206,9 @@ class TestServerInfo:
             info(random_seed=2, startup_time={"a": 0.1, "b": {"c": 2}}),
             info(random_seed=1, startup_time={"a": 0.2}),
             info(random_seed=1, lora_paths=[{"lora_id": "x", "lora_name": "a", "lora_path": "/a"}]),
+            info(random_seed=1, lora_paths=[{"lora_id": "y", "lora_name": "a", "lora_path": "/a"}]),
         ]
-        assert len({same.identity, *(other.identity for other in others)}) == 4
+        assert len({same.identity, *(other.identity for other in others)}) == 5
 
     @pytest.mark.parametrize("garbage", [b"", b"[]", b"{}", b'{"version": "0.5.21"}'], ids=repr)
     def test_something_else_is_not_taken_for_it(self, garbage: bytes) -> None:

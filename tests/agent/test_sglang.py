@@ -425,6 +425,17 @@ class TestTls:
             file.write_bytes(new.read_bytes() + old.read_bytes())
             assert (await client.models()).base == "tiny-base"
 
+    async def test_of_several_certificates_in_the_file_the_first_counts(
+        self, tmp_path: Path
+    ) -> None:
+        authority, file = pki.Authority(tmp_path), tmp_path / "engine-certificate"
+        second, key = authority.issue("second", user="engine")
+        first, _ = authority.issue("first", user="engine")
+        file.write_bytes(first.read_bytes() + second.read_bytes())
+        async with _guarded(second, key) as port, _https(port, file) as client:
+            with pytest.raises(Untrusted):
+                await client.models()
+
     @pytest.mark.parametrize("content", [None, "", "rubbish", ssl.PEM_HEADER])
     async def test_without_a_readable_file_any_is_accepted_on_loopback_and_that_is_said_once(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | None

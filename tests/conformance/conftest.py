@@ -17,6 +17,7 @@ from sidecar.agent.keys import Certificate, Keys
 from sidecar.agent.sglang import Engine
 from tests.conformance.gallery import Gallery
 from tests.conformance.subject import Subject
+from tests.fakes.sglang.options import since
 from tests.rig.cache import say
 from tests.rig.engines import EngineProcess, Kind
 from tests.rig.errors import RigError
@@ -25,6 +26,7 @@ from tests.rig.sglang import install
 
 API_KEY, ADMIN_KEY = "key-for-reads", "key-for-changes"
 STARTUP = "loaded-at-start"
+TLS_SINCE = "0.5.10"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -137,7 +139,8 @@ def guarded_process(
 ) -> Iterator[EngineProcess]:
     cert, key = map(str, certificate)
     flags = ["--api-key", API_KEY, "--admin-api-key", ADMIN_KEY]
-    flags += ["--ssl-certfile", cert, "--ssl-keyfile", key]
+    if since(version, TLS_SINCE):
+        flags += ["--ssl-certfile", cert, "--ssl-keyfile", key]
     flags += ["--lora-paths", f"{STARTUP}={gallery.a}"]
     folder = tmp_path_factory.mktemp("guarded")
     with EngineProcess.start(
@@ -153,7 +156,7 @@ async def guarded(
     """An engine with both keys, a certificate and an adapter among its arguments, on IPv6 only."""
     client = Engine(
         port=guarded_process.port,
-        scheme="https",
+        scheme=guarded_process.scheme,
         keys=Keys(api_value=API_KEY, admin_value=ADMIN_KEY),
         certificate=Certificate(certificate[0]),
     )

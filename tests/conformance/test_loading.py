@@ -9,6 +9,7 @@ import pytest
 from sidecar.agent.kinds import Kind
 from tests.conformance.gallery import Gallery
 from tests.conformance.subject import Subject, fresh
+from tests.fakes.sglang.options import since
 
 ENVELOPE = {"rid": None, "http_worker_ipc": None}
 HUB = "cached snapshot folder"
@@ -50,6 +51,8 @@ REFUSALS = [
     pytest.param("new-tokens", "add tokens to the vocabulary", Kind.INCOMPATIBLE, id="new tokens"),
     pytest.param("dora", "support DoRA", Kind.INCOMPATIBLE, id="DoRA"),
 ]
+
+REFUSED_SINCE = {"dora": "0.5.11", "regex-target": "0.5.10"}
 
 
 async def test_a_load_answers_with_all_that_is_held(plain: Subject, gallery: Gallery) -> None:
@@ -109,8 +112,9 @@ async def test_what_cannot_be_loaded_is_refused_in_known_words(
     words: str,
     kind_of_refusal: Kind,
 ) -> None:
-    if adapter == "dora" and version == "0.5.9":
-        pytest.skip("DoRA is refused from 0.5.11 on")
+    floor = REFUSED_SINCE.get(adapter, "0")
+    if not since(version, floor):
+        pytest.skip(f"refused from {floor} on")
     name = fresh()
     status, body = await plain.load(name, gallery[adapter])
     assert (status, body["success"], body["loaded_adapters"]) == (400, False, {})

@@ -38,7 +38,7 @@ class EngineProcess:
         self.port = port
         self.log = log
         self._command = command
-        self._scheme = "https" if "--ssl-certfile" in command else "http"
+        self.scheme = "https" if "--ssl-certfile" in command else "http"
         self._process: Process | None = None
 
     @classmethod
@@ -75,7 +75,7 @@ class EngineProcess:
     def url(self) -> str:
         """Where it answers."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self._scheme}://{host}:{self.port}"
+        return f"{self.scheme}://{host}:{self.port}"
 
     @property
     def pid(self) -> int:

@@ -186,11 +186,16 @@ class Loras:
             )
         if options.since("0.5.3.post2") and any(ref.name == name for ref in self.held):
             raise ValueError(f"Failed to load LoRA adapter {name} because it is already loaded")
-        if config.rank > options.max_lora_rank or not config.within(options.lora_target_modules):
+        if config.rank > options.max_lora_rank or not self._has_room(config):
             raise ValueError(INCOMPATIBLE.format(name=name, rank=config.rank))
         pins = sum(ref.pinned for ref in self.held)
         if pinned and options.since("0.5.1") and pins >= options.max_loras_per_batch - 1:
             raise ValueError(ALL_PINNED.format(name=name))
+
+    def _has_room(self, config: Config) -> bool:
+        if isinstance(config.modules, str) and not self._options.since("0.5.10"):
+            return True
+        return config.within(self._options.lora_target_modules)
 
     async def _evict(self) -> None:
         limit = self._options.max_loaded_loras
