@@ -7,6 +7,7 @@ beside it and wake it when they end.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -33,7 +34,7 @@ from sidecar.agent.state import (
 )
 from sidecar.api.adapter import LoRAAdapter
 from sidecar.api.report import ReportStatus
-from sidecar.api.wanted import targeting
+from sidecar.api.wanted import Want, targeting, wants
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,16 @@ class Files(Protocol):
         """Look now; a look that is no older than `within` seconds will do instead."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Mine:
+    """The source's adapters that are for this pod, and what is written of them."""
+
+    found: Sequence[LoRAAdapter] | None = None
+    base_model: str | None = None
+    adapters: tuple[LoRAAdapter, ...] | None = None
+    wants: tuple[Want, ...] = ()
+
+
 class Loop:
     """One agent's loop. `salt` names the pod; `clock` is monotonic, `wall` tells the time of day."""
 
@@ -107,7 +118,7 @@ class Loop:
         self._wall = wall
         self._memory = Memory()
         self._running: dict[asyncio.Task[None], Running] = {}
-        self._targeting: tuple[object, tuple[LoRAAdapter, ...]] = (None, ())
+        self._mine = _Mine()
         self._last: tuple[object, ...] = ()
         self._entries: tuple[Entry, ...] = ()
         self.passes = 0
@@ -161,10 +172,12 @@ class Loop:
 
     def gather(self) -> World:
         """Look at everything."""
-        source = self._source
+        source, engine = self._source, self._follower.view
+        mine = self._judged(source.adapters if source else None, engine.model)
         return World(
-            adapters=self._targeted(source.adapters) if source else None,
-            engine=self._follower.view,
+            adapters=mine.adapters,
+            wants=mine.wants,
+            engine=engine,
             paths=self._files.views,
             hashes=self._files.hashes,
             running=tuple(self._running.values()),
@@ -173,18 +186,22 @@ class Loop:
             unreadable=frozenset(source.invalid) if source else frozenset(),
         )
 
-    def _targeted(self, found: Sequence[LoRAAdapter] | None) -> tuple[LoRAAdapter, ...] | None:
+    def _judged(self, found: Sequence[LoRAAdapter] | None, base_model: str | None) -> "_Mine":
+        """What is written for this pod. New paths are looked at from here on, while the plan is being made."""
         if found is None:
-            return None
-        if self._targeting[0] != found:
+            return _Mine()
+        if (self._mine.found, self._mine.base_model) != (found, base_model):
             mine = targeting(found, self._me.namespace, self._service, self._says.allowed)
-            self._targeting = (found, tuple(mine))
-        return self._targeting[1]
+            judged = tuple(wants(mine, base_model))
+            self._mine = _Mine(found, base_model, tuple(mine), judged)
+            if not self._me.trust_path:
+                good = (want.adapter.spec.path for want in judged if want.reason is None)
+                self._files.want(tuple(good))
+        return self._mine
 
     # --- acting -------------------------------------------------------------------------------
 
     def _act(self, decided: Plan) -> None:
-        self._files.want(decided.look_at)
         for path in decided.hash:
             self._files.hash(path)
         if decided.list_now:

@@ -12,7 +12,6 @@ from sidecar.agent.outcome import SAFE_UNLOAD, unload_key
 from sidecar.agent.scratch import Scratch
 from sidecar.agent.state import Action, Entry, Load, Me, Memory, Plan, Unload, World
 from sidecar.api.adapter import LoRAAdapter
-from sidecar.api.wanted import Want, wants
 
 
 def plan(world: World, memory: Memory, me: Me, now: float) -> Plan:
@@ -20,10 +19,9 @@ def plan(world: World, memory: Memory, me: Me, now: float) -> Plan:
     memory = _of_this_engine(world, memory)
     if world.adapters is None:
         return Plan(actions=(), entries=(), memory=memory)
-    judged = wants(world.adapters, world.engine.model)
-    good = {want.adapter.metadata.uid: want.adapter for want in judged if want.reason is None}
+    good = {want.adapter.metadata.uid: want.adapter for want in world.wants if want.reason is None}
     pass_ = Scratch(world, memory, me, now, good)
-    _judge(pass_, judged, [adapter for adapter in world.adapters if adapter.deleting])
+    _judge(pass_, [adapter for adapter in world.adapters if adapter.deleting])
     return _result(pass_, world.adapters)
 
 
@@ -45,11 +43,11 @@ def _of_this_engine(world: World, memory: Memory) -> Memory:
     )
 
 
-def _judge(pass_: Scratch, judged: list[Want], deleting: list[LoRAAdapter]) -> None:
+def _judge(pass_: Scratch, deleting: list[LoRAAdapter]) -> None:
     if pass_.ready:
         for adapter in (*pass_.good.values(), *_unclaimed(pass_, deleting)):
             arriving.adopt(pass_, adapter)
-    for want in judged:
+    for want in pass_.world.wants:
         uid = want.adapter.metadata.uid
         if want.reason is None:
             pass_.entries[uid] = arriving.entry(pass_, want.adapter)
@@ -87,7 +85,6 @@ def _result(pass_: Scratch, adapters: tuple[LoRAAdapter, ...]) -> Plan:
         actions=() if lost_all else _chosen(pass_),
         entries=tuple(pass_.entries[uid] for uid in order),
         memory=replace(memory, held=pass_.held, failures=failures, tombstones=pass_.tombstones),
-        look_at=() if pass_.me.trust_path else tuple(a.spec.path for a in pass_.good.values()),
         hash=tuple(pass_.hash),
         list_now=pass_.ready and bool(memory.doubtful),
         identify=lost_all,

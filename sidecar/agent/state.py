@@ -14,6 +14,7 @@ from sidecar.agent.answers import Answer, ServerInfo
 from sidecar.agent.pathview import Hashed, PathView
 from sidecar.api.adapter import LoRAAdapter
 from sidecar.api.reasons import EngineState, Reason, State
+from sidecar.api.wanted import Want
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -82,13 +83,15 @@ class Running:
 class World:
     """Everything that one pass looks at.
 
-    `adapters` are those that target this pod, in order of precedence; None before the first full list. `partial` says
+    `adapters` are those that target this pod, in order of precedence, and `wants` what is written of those that are not
+    being deleted; None before the first full list. `partial` says
     that some may be missing from it, so that being missing means nothing; `unreadable` are the keys of objects that are
     there and could not be understood.
     """
 
     adapters: tuple[LoRAAdapter, ...] | None
     engine: EngineView
+    wants: tuple[Want, ...] = ()
     paths: Mapping[str, PathView] = field(default_factory=_none)
     hashes: Mapping[str, Hashed] = field(default_factory=_none)
     running: tuple[Running, ...] = ()
@@ -159,7 +162,6 @@ class Plan:
     actions: tuple[Action, ...]
     entries: tuple[Entry, ...]
     memory: "Memory"
-    look_at: tuple[str, ...] = ()
     hash: tuple[str, ...] = ()
     list_now: bool = False
     identify: bool = False

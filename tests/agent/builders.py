@@ -9,6 +9,7 @@ from sidecar.agent.pathview import PathState, PathView
 from sidecar.agent.state import EngineView, Me, World
 from sidecar.api.adapter import LoRAAdapter
 from sidecar.api.reasons import EngineState
+from sidecar.api.wanted import wants
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ME = Me(pod="pod-0", namespace="ns")
@@ -110,7 +111,9 @@ def world(*adapters: LoRAAdapter, **over: Any) -> World:
         "engine": engine(),
         "paths": {a.spec.path: whole() for a in adapters},
     }
-    return World(adapters=adapters, **(values | over))
+    told = values | over
+    judged = tuple(wants(adapters, told["engine"].model))
+    return World(adapters=adapters, wants=judged, **told)
 
 
 def ok(loaded: Mapping[str, str] | None = None) -> Answer:

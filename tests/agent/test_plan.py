@@ -93,7 +93,6 @@ class TestWhatIsWanted:
     def test_a_path_that_could_be_taken_for_a_hub_id_is_never_sent(self, path):
         decided = decide(world(adapter("a", path=path)))
         assert decided.actions == ()
-        assert decided.look_at == ()
         assert reasons(decided) == {"a": Reason.INVALID_PATH}
 
     def test_an_adapter_being_deleted_that_was_never_loaded_is_acknowledged(self):
@@ -234,15 +233,14 @@ class TestThePathGate:
         assert reasons(decided)["a"] is reason
         assert decided.entries[0].text == "why"
 
-    def test_a_directory_that_was_not_looked_at_yet_is_looked_at(self):
+    def test_a_directory_that_was_not_looked_at_yet_is_not_sent(self):
         decided = decide(replace(world(A), paths={}))
         assert decided.actions == ()
-        assert decided.look_at == ("/adapters/a",)
+        assert reasons(decided) == {"a": Reason.LOADING}
 
     def test_with_trusted_paths_no_file_is_looked_at(self):
         decided = plan(replace(world(A), paths={}), Memory(), replace(ME, trust_path=True), 0.0)
         assert decided.actions == (load_of(A, signature=""),)
-        assert decided.look_at == ()
 
 
 @pytest.mark.rule(6)
