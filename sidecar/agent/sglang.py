@@ -113,9 +113,8 @@ class Engine:
         """What the engine process says of itself. Waits behind its work, so it may be Silent while it loads."""
         try:
             reply = await self._read("/server_info")
-        except (
-            NoRoute
-        ):  # before SGLang 0.5.6; later ones log a warning when the old name is asked for
+        except NoRoute:
+            # Before SGLang 0.5.6; later ones log a warning when the old name is asked for.
             reply = await self._read("/get_server_info")
         return self._parse("/server_info", reply, ServerInfo.read)
 
