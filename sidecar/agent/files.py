@@ -74,7 +74,7 @@ def inspect(
     """Look at a path. Never raises, never answers SETTLING or STUCK.
 
     `now_wall` is the wall clock in seconds. `last` is the view of an earlier look at the same path that was found
-    whole and quiet: where its signature still holds, the files are not opened again. `table` reads the mounts where needed.
+    whole and quiet: where its signature still holds, no file is opened again. `table` is asked for the mounts.
     """
     try:
         contents = find(path, shared)

@@ -86,9 +86,9 @@ async def test_only_so_many_threads_are_lost_in_all_but_a_new_group_is_tried(
         for _ in range(6):
             crew.submit(group, hang, lambda answer: None)
     await until(lambda: crew.lagging >= LAGGING)
-    done: list[str] = []
-    crew.submit("/healthy", lambda: "done", done.append)
-    await until(lambda: done)
+    done: list[bool] = []
+    crew.submit("/healthy", lambda: threading.Event().wait(0.1), done.append)
+    await until(lambda: done)  # time enough for all others to be left behind
     assert crew.lagging <= LAGGING + len(groups)
 
 
@@ -130,13 +130,14 @@ async def test_threads_are_used_again_and_end_when_they_are_too_many_or_it_close
 
 
 async def test_where_no_thread_can_be_had_the_work_waits_for_one(
-    crew: Crew, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    crew = Crew("test", patience=1000)
     refused: list[threading.Thread] = []
     start: Callable[[threading.Thread], None] = threading.Thread.start
 
     def sometimes(thread: threading.Thread) -> None:
-        if len(refused) < 3:
+        if len(refused) < 7:  # more often than there are submissions to try again with
             refused.append(thread)
             raise RuntimeError("can't start new thread")
         start(thread)
@@ -150,6 +151,7 @@ async def test_where_no_thread_can_be_had_the_work_waits_for_one(
     for number in range(3, 9):
         crew.submit("/a", lambda n=number: n, done.append)
     await until(lambda: len(done) == 9)
+    crew.close()
 
 
 async def test_an_answer_that_comes_after_the_loop_has_ended_is_dropped(hang: Hang) -> None:

@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.agent import files
+from sidecar.agent.files import Contents, File
 from sidecar.agent.mounts import Shared
 from sidecar.agent.pathview import AdapterFacts, PathState, PathView
 from tests.agent.directories import config_bytes, later, safetensors, touch, write
@@ -401,6 +403,28 @@ def test_the_swap_of_a_link_above_changes_the_signature(tmp_path: Path) -> None:
     (tmp_path / "current").unlink()
     (tmp_path / "current").symlink_to("2")
     assert signature(tmp_path / "current" / "a") != before
+
+
+def status(**changes: int) -> os.stat_result:
+    fields = {"st_ino": 1, "st_size": 2, "st_mtime_ns": 3, "st_ctime_ns": 4, **changes}
+    return SimpleNamespace(**fields)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(Contents("/b", (File("n", "/a/n", status()),)), id="another directory"),
+        pytest.param(Contents("/a", ()), id="no file"),
+        pytest.param(Contents("/a", (File("m", "/a/n", status()),)), id="another name"),
+        pytest.param(Contents("/a", (File("n", "/c/n", status()),)), id="a link elsewhere"),
+        *(
+            pytest.param(Contents("/a", (File("n", "/a/n", status(**{field: 9})),)), id=field)
+            for field in ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+        ),
+    ],
+)
+def test_each_single_difference_makes_another_signature(other: Contents) -> None:
+    assert Contents("/a", (File("n", "/a/n", status()),)).signature != other.signature
 
 
 def test_what_cannot_be_seen_has_no_signature(tmp_path: Path) -> None:

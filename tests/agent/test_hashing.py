@@ -11,6 +11,7 @@ import pytest
 from sidecar.agent import files, hashing
 from sidecar.agent.hashing import CancelledHashError, Hasher, content_hash
 from sidecar.agent.mounts import Shared
+from sidecar.agent.pathview import Hashed
 from tests.agent.directories import safetensors, touch, write
 from tests.agent.waiting import until
 
@@ -76,6 +77,21 @@ def test_files_longer_than_a_block_are_read_to_their_end(tmp_path: Path) -> None
     assert content(one) != content(two)
 
 
+def test_a_file_that_grows_meanwhile_is_read_no_further_than_it_was(
+    adapter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (adapter / "adapter_model.safetensors").write_bytes(bytes(hashing.BLOCK + 1))
+    before = content(adapter)
+
+    def grows(file: files.File) -> int:
+        with Path(file.path).open("ab") as more:
+            more.write(b"x")
+        return files.open_file(file)
+
+    monkeypatch.setattr(hashing, "open_file", grows)
+    assert content(adapter) == before
+
+
 class Impatient(threading.Event):
     """An event on which nobody waits: it only notes for how long they would have."""
 
@@ -123,7 +139,7 @@ def test_the_signatures_around_it_tell_of_a_change_in_between(
 def test_what_cannot_be_read_has_no_hash(path: str) -> None:
     assert hashing.hashed(path, EVERYTHING, threading.Event()) in (
         None,
-        hashing.Hashed("", "", ""),
+        Hashed("", "", ""),
     )
 
 
@@ -133,7 +149,7 @@ async def test_one_directory_is_hashed_after_the_other(
 ) -> None:
     at_work, most, lock = 0, 0, threading.Lock()
 
-    def slow(path: str, shared: Shared, cancel: threading.Event) -> hashing.Hashed:
+    def slow(path: str, shared: Shared, cancel: threading.Event) -> Hashed:
         nonlocal at_work, most
         with lock:
             at_work += 1
@@ -141,7 +157,7 @@ async def test_one_directory_is_hashed_after_the_other(
         time.sleep(0.01)
         with lock:
             at_work -= 1
-        return hashing.Hashed("s", path, "s")
+        return Hashed("s", path, "s")
 
     monkeypatch.setattr(hashing, "hashed", slow)
     told: list[None] = []
@@ -200,4 +216,31 @@ async def test_a_path_that_is_dropped_is_hashed_no_further(
     hasher.drop("/a")
     await ended.wait()
     assert not hasher.busy
+    hasher.close()
+
+
+@pytest.mark.usefixtures("threads_end")
+async def test_a_path_dropped_and_wanted_again_gets_no_hash_from_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    contents = ["before", "after"]
+
+    def hashed(path: str, shared: Shared, cancel: threading.Event) -> Hashed:
+        content = contents.pop(0)
+        if content == "before":
+            loop.call_soon_threadsafe(began.set)
+            cancel.wait()
+        return Hashed("s", content, "s")
+
+    monkeypatch.setattr(hashing, "hashed", hashed)
+    told: list[str] = []
+    hasher = Hasher(EVERYTHING, lambda: told.append(hasher.hashes["/a"].content), time.monotonic)
+    hasher.want("/a")
+    await began.wait()
+    hasher.drop("/a")
+    hasher.want("/a")
+    await until(lambda: not hasher.busy)
+    assert told == ["after"]
     hasher.close()

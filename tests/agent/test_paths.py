@@ -42,6 +42,8 @@ def nothing_blocks_the_loop() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hints, "GATHER", 0.0)
+    monkeypatch.setattr(watching, "CALM", {"step": 5, "debounce": 20})
+    monkeypatch.setattr(watching, "HOT", {"step": 5, "debounce": 20})
     for name in ("SOON", "GAP", "LATER"):
         monkeypatch.setattr(watching, name, 0.0)
 
@@ -106,10 +108,12 @@ async def watched(probe: Probe) -> None:
     watcher = around._watcher
 
     def stands() -> bool:
-        now = (watcher._current.places, watcher._current.hot)
+        now = watcher._current
         planned = around._timer or watcher._timer or watcher._next
         looking = any(track.looking for track in probe.prober._tracks.values())
-        return not planned and not looking and bool(now[0]) and now == watcher._aim
+        places, awaited = watcher._aim
+        aimed = (now.places, now.hot) == (places, bool(awaited))
+        return not planned and not looking and bool(places) and aimed
 
     await until(stands)
 
@@ -546,6 +550,31 @@ async def test_a_look_sees_what_happened_after_an_earlier_look_had_begun(
     assert (await look).state is PathState.PARTIAL
 
 
+async def test_an_event_during_a_look_leads_to_another(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = write(tmp_path / "a")
+    probe = start(EVENTS_ONLY, adapter, wall=later)
+    await probe.shows(adapter, PathState.WHOLE)
+    await watched(probe)
+    gate, looks, inspect = threading.Event(), [], files.inspect
+
+    def slow(*args: Any) -> PathView:
+        view = inspect(*args)
+        looks.append(view)
+        gate.wait()
+        return view
+
+    monkeypatch.setattr(files, "inspect", slow)
+    touch(adapter / "adapter_config.json")
+    await until(lambda: looks)
+    touch(adapter / "adapter_config.json")
+    await until(lambda: probe.prober._tracks[str(adapter)].again)
+    gate.set()
+    last = await signature(adapter)
+    await until(lambda: probe.prober.views[str(adapter)].signature == last)
+
+
 async def test_settled_paths_are_polled_too(tmp_path: Path, start: Start) -> None:
     adapter = write(tmp_path / "a")
     probe = start(replace(EVENTS_ONLY, few=0.01), adapter, wall=later)
@@ -553,6 +582,25 @@ async def test_settled_paths_are_polled_too(tmp_path: Path, start: Start) -> Non
     probe.prober._hints.close()
     touch(adapter / "adapter_config.json")
     await until(lambda: probe.prober.views[str(adapter)].signature != before.signature)
+
+
+async def test_what_is_known_to_be_whole_and_quiet_is_not_opened_again(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = write(tmp_path / "a")
+    probe = start(POLLING, adapter, wall=later)
+    known = await probe.shows(adapter, PathState.WHOLE)
+    lasts: list[PathView | None] = []
+    inspect = files.inspect
+
+    def noting(
+        path: str, shared: Shared, wall: float, last: PathView | None, table: Any
+    ) -> PathView:
+        lasts.append(last)
+        return inspect(path, shared, wall, last, table)
+
+    monkeypatch.setattr(files, "inspect", noting)
+    await until(lambda: known in lasts)
 
 
 async def test_a_look_that_fails_in_a_way_nobody_thought_of_is_told_and_ends_nothing(

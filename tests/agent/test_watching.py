@@ -24,6 +24,10 @@ def places(*paths: Path | str) -> frozenset[Place]:
     return frozenset(Place(str(path), 0, 0) for path in paths)
 
 
+def aim(watcher: Watcher, where: frozenset[Place], *, hot: bool) -> None:
+    watcher.aim(where, where if hot else frozenset())
+
+
 class Seen:
     def __init__(self) -> None:
         self.events: set[str] = set()
@@ -74,7 +78,7 @@ async def seen() -> AsyncIterator[Seen]:
 async def test_events_of_real_directories_are_passed_on(tmp_path: Path, seen: Seen) -> None:
     (tmp_path / "a").mkdir()
     watcher = seen.watcher()
-    watcher.aim(places(tmp_path, tmp_path / "a"), hot=True)
+    aim(watcher, places(tmp_path, tmp_path / "a"), hot=True)
     await until(lambda: seen.looks)
     (tmp_path / "a" / "file").touch()
     (tmp_path / "b").mkdir()
@@ -84,9 +88,9 @@ async def test_events_of_real_directories_are_passed_on(tmp_path: Path, seen: Se
 
 async def test_once_a_watch_stands_its_new_places_are_to_be_looked_at(seen: Seen) -> None:
     watcher = seen.watcher(watch=Script())
-    watcher.aim(places("/a"), hot=True)
+    aim(watcher, places("/a"), hot=True)
     await until(lambda: seen.looks == [places("/a")])
-    watcher.aim(places("/a", "/b"), hot=True)
+    aim(watcher, places("/a", "/b"), hot=True)
     await until(lambda: seen.looks == [places("/a"), places("/b")])
     watcher.close()
 
@@ -101,9 +105,9 @@ async def test_a_new_watch_takes_over_before_the_old_one_ends(seen: Seen) -> Non
         return script(*paths, **more)
 
     watcher = seen.watcher(watch=gated)
-    watcher.aim(places("/a"), hot=True)
+    aim(watcher, places("/a"), hot=True)
     await until(lambda: seen.looks)
-    watcher.aim(places("/a", "/b"), hot=True)
+    aim(watcher, places("/a", "/b"), hot=True)
     script.emit.append("/a/meanwhile")
     await until(lambda: seen.events == {"/a/meanwhile"})
     gate.set()
@@ -112,11 +116,32 @@ async def test_a_new_watch_takes_over_before_the_old_one_ends(seen: Seen) -> Non
     watcher.close()
 
 
+async def test_what_the_old_watch_saw_at_its_end_is_not_lost(seen: Seen) -> None:
+    second_stands = threading.Event()
+
+    def watch(*paths: str, stop_event: Any, **more: Any) -> Iterator[set[tuple[int, str]]]:
+        untold = len(paths) == 1
+        while not stop_event.is_set():
+            if untold and second_stands.is_set():
+                untold = False
+                yield {(1, "/a/at-the-end")}
+            threading.Event().wait(0.001)
+
+    watcher = seen.watcher(watch=watch)
+    aim(watcher, places("/a"), hot=True)
+    await until(lambda: len(seen.looks) == 1)
+    aim(watcher, places("/a", "/b"), hot=True)
+    await until(lambda: len(seen.looks) == 2)
+    second_stands.set()
+    await until(lambda: seen.events == {"/a/at-the-end"})
+    watcher.close()
+
+
 async def test_the_same_aim_makes_no_new_watch(seen: Seen) -> None:
     script = Script()
     watcher = seen.watcher(watch=script)
     for _ in range(3):
-        watcher.aim(places("/a"), hot=True)
+        aim(watcher, places("/a"), hot=True)
         await until(lambda: seen.looks)
     assert len(script.watches) == 1
     watcher.close()
@@ -125,20 +150,51 @@ async def test_the_same_aim_makes_no_new_watch(seen: Seen) -> None:
 async def test_it_asks_often_only_while_something_is_awaited(seen: Seen) -> None:
     script = Script()
     watcher = seen.watcher(watch=script)
-    watcher.aim(places("/a"), hot=True)
+    aim(watcher, places("/a"), hot=True)
     await until(lambda: len(script.watches) == 1)
-    watcher.aim(places("/a"), hot=False)
+    aim(watcher, places("/a"), hot=False)
     await until(lambda: len(script.watches) == 2)
     assert [step for _, step in script.watches] == [20, 250]
+    watcher.close()
+
+
+async def test_only_places_where_something_is_awaited_are_worth_a_new_watch_at_once(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LATER", "LATEST"):
+        monkeypatch.setattr(watching, name, 1000.0)
+    script = Script()
+    watcher = seen.watcher(watch=script)
+    watcher.aim(places("/a"), frozenset())
+    watcher.aim(places("/a", "/b"), places("/b"))
+    await until(lambda: len(seen.looks) == 1)
+    watcher.aim(places("/a", "/b", "/c", "/d"), places("/b"))
+    assert watcher._timer is not None
+    assert watcher._timer.when() > asyncio.get_running_loop().time() + 500
+    watcher.aim(places("/a", "/b", "/c", "/d"), places("/d"))
+    await until(lambda: len(seen.looks) == 2)
+    assert [paths for paths, _ in script.watches] == [("/a", "/b"), ("/a", "/b", "/c", "/d")]
+    watcher.close()
+
+
+async def test_places_that_go_on_changing_are_watched_in_the_end(
+    seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "LATER", 1000.0)
+    monkeypatch.setattr(watching, "LATEST", 0.0)
+    script = Script()
+    watcher = seen.watcher(watch=script)
+    watcher.aim(places("/a"), frozenset())
+    await until(lambda: script.running == 1)
     watcher.close()
 
 
 async def test_with_nothing_to_watch_there_is_no_thread(seen: Seen) -> None:
     script = Script()
     watcher = seen.watcher(watch=script)
-    watcher.aim(places("/a"), hot=True)
+    aim(watcher, places("/a"), hot=True)
     await until(lambda: script.running == 1)
-    watcher.aim(frozenset(), hot=False)
+    aim(watcher, frozenset(), hot=False)
     await until(lambda: script.running == 0)
     watcher.close()
 
@@ -163,12 +219,12 @@ async def test_a_failure_is_told_once_in_words_that_name_the_limit(
     script = Script(error, error, error)
     watcher = seen.watcher(watch=script)
     for number in range(3):
-        watcher.aim(places(f"/{number}"), hot=True)
+        aim(watcher, places(f"/{number}"), hot=True)
         await until(lambda n=number: len(seen.looks) == n + 1)
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warnings) == 1
     assert words in warnings[0].getMessage()
-    watcher.aim(places("/good"), hot=True)
+    aim(watcher, places("/good"), hot=True)
     await until(lambda: script.running == 1)
     watcher.close()
 
@@ -177,7 +233,18 @@ async def test_after_a_failure_it_tries_again(seen: Seen, monkeypatch: pytest.Mo
     monkeypatch.setattr(watching, "RETRY", 0.01)
     script = Script(INSTANCES, INSTANCES)
     watcher = seen.watcher(watch=script)
-    watcher.aim(places("/a"), hot=True)
+    aim(watcher, places("/a"), hot=True)
+    await until(lambda: script.running == 1)
+    watcher.close()
+
+
+async def test_after_a_failure_an_aim_that_comes_back_is_tried_again(seen: Seen) -> None:
+    script = Script(INSTANCES)
+    watcher = seen.watcher(watch=script)
+    aim(watcher, places("/a"), hot=True)
+    await until(lambda: seen.looks)
+    aim(watcher, places("/a", "/b"), hot=True)
+    aim(watcher, places("/a"), hot=True)
     await until(lambda: script.running == 1)
     watcher.close()
 
@@ -186,7 +253,7 @@ async def test_a_place_that_has_vanished_is_no_warning_and_leads_to_another_look
     tmp_path: Path, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:
     watcher = seen.watcher()
-    watcher.aim(places(tmp_path / "gone"), hot=True)
+    aim(watcher, places(tmp_path / "gone"), hot=True)
     await until(lambda: seen.looks)
     assert seen.looks[0] == places(tmp_path / "gone")
     watcher.close()
@@ -196,10 +263,10 @@ async def test_a_place_that_has_vanished_is_no_warning_and_leads_to_another_look
 async def test_a_failure_of_the_new_watch_leaves_the_old_one(seen: Seen) -> None:
     script = Script()
     watcher = seen.watcher(watch=script)
-    watcher.aim(places("/a"), hot=True)
+    aim(watcher, places("/a"), hot=True)
     await until(lambda: seen.looks)
     script.failures = [WATCHES]
-    watcher.aim(places("/a", "/b"), hot=True)
+    aim(watcher, places("/a", "/b"), hot=True)
     await until(lambda: len(seen.looks) == 2)
     script.emit.append("/a/still")
     await until(lambda: seen.events == {"/a/still"})
@@ -221,7 +288,7 @@ async def test_a_watch_that_breaks_later_is_made_again(
         return script(*paths, **more)
 
     watcher = seen.watcher(watch=breaks)
-    watcher.aim(places("/a"), hot=True)
+    aim(watcher, places("/a"), hot=True)
     await until(lambda: script.running == 1)
     watcher.close()
 
@@ -231,7 +298,7 @@ async def test_a_place_that_was_removed_is_watched_anew_though_it_looks_the_same
 ) -> None:
     script = Script()
     watcher = seen.watcher(watch=script)
-    watcher.aim(places("/a", "/b"), hot=True)
+    aim(watcher, places("/a", "/b"), hot=True)
     await until(lambda: len(seen.looks) == 1)
     script.kind = watchfiles.Change.deleted
     script.emit.append("/b")
@@ -244,7 +311,7 @@ async def test_a_place_that_was_removed_is_watched_anew_though_it_looks_the_same
 async def test_after_close_nothing_is_told(seen: Seen) -> None:
     script = Script()
     watcher = seen.watcher(watch=script)
-    watcher.aim(places("/a"), hot=True)
+    aim(watcher, places("/a"), hot=True)
     await until(lambda: seen.looks)
     watcher.close()
     script.emit.append("/a/late")

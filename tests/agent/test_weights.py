@@ -160,6 +160,16 @@ def test_an_archive_with_a_piece_missing_in_the_middle_is_not_whole(lack: Lack) 
         assert lack(whole[:40] + whole[41:], "a.bin")
 
 
+@pytest.mark.parametrize("whole", [archive(), archive64()], ids=["zip", "zip64"])
+def test_an_archive_whose_end_speaks_of_another_directory_is_not_whole(
+    lack: Lack, whole: bytes
+) -> None:
+    directory = whole.index(b"PK\1\2")
+    assert lack(whole[:directory] + b"\0" + whole[directory + 1 :], "a.bin")
+    length = whole.rindex(b"PK\5\6") + 12 if b"PK\6\6" not in whole else whole.index(b"PK\6\6") + 40
+    assert lack(whole[:length] + b"\1" + whole[length + 1 :], "a.bin")
+
+
 def test_an_old_pickle_tells_nothing_about_its_length_and_passes(lack: Lack) -> None:
     assert lack(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "a.bin") is None
     assert lack(b"", "a.bin")
