@@ -90,9 +90,12 @@ class ControlPlane:
             # Before the controller manager: its garbage collector looks for new kinds only
             # every 30 s, but knows at once those that it finds.
             self.install()
-        manager = flags.controller_manager(self._keys, self._controllers)
-        self._run("kube-controller-manager", manager)
+        self._start_manager()
         self._until(self._has_default_service_account, "kube-controller-manager")
+
+    def _start_manager(self) -> None:
+        arguments = flags.controller_manager(self._keys, self._controllers)
+        self._run("kube-controller-manager", arguments)
 
     def stop(self) -> None:
         """Stop everything and remove all state; twice does no harm."""
@@ -167,6 +170,10 @@ class ControlPlane:
         ours = flags.apiserver(self.state, self.port, self._keys, self._feature_gates)
         self._run("kube-apiserver", [*ours, *self._apiserver_args])
         self._until(self._is_ready, "kube-apiserver")
+        # What it has seen of outages only lengthens its pauses, to half a minute after five of them.
+        if manager := self._running.pop("kube-controller-manager", None):
+            manager.kill()
+            self._start_manager()
 
     def restart_apiserver(self, *, crash: bool = False) -> None:
         """Stop and start the API server; etcd keeps what it knew."""

@@ -50,7 +50,7 @@ def test_a_service_accounts_kubeconfig_has_its_rights_only(controlplane, tmp_pat
     token = controlplane.service_account_token("lora-sidecar", "lora-sidecar-aggregator")
     config = f"--kubeconfig={controlplane.kubeconfig_of(token, tmp_path / 'config')}"
 
-    assert controlplane.kubectl(config, "get", "lorapodstatuses", "--all-namespaces") == ""
+    assert controlplane.kubectl(config, "get", "lorapodstatuses", "-n", "lora-sidecar") == ""
     with pytest.raises(RigError, match="Forbidden"):
         controlplane.kubectl(config, "get", "secrets")
 
