@@ -19,7 +19,7 @@ test: ## Run every test that needs no real SGLang, with the real control plane (
 	@$(RUN) -m pytest -m "not real_engine" $(ARGS)
 
 conformance: ## Run the engine's contract suite on the real SGLang (VERSION=0.5.21)
-	@ENGINE=real ENGINE_VERSION=$(VERSION) $(RUN) -m pytest tests/conformance $(ARGS)
+	@$(RUN) -m pytest tests/conformance --engine=real --engine-version=$(VERSION) $(ARGS)
 
 check: ## Lint, types, layers, generated docs
 	@$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy && "$$venv/bin/lint-imports" --no-cache \
