@@ -39,6 +39,8 @@ from sidecar.api.wanted import Want, targeting, wants
 log = logging.getLogger(__name__)
 
 FAULT_PAUSE = 1.0
+FIRST_GLANCE = 0.005
+"""Seconds for which a pass waits for the first look at new paths, which takes a tenth of that on a local disk."""
 FRESH = 0.1
 """Seconds for which a look at an adapter's files is good enough to load them by."""
 FIRST_LOOK = 2.0
@@ -138,26 +140,36 @@ class Loop:
             log.info("the engine has given no sign yet")
         while True:
             self._wake.clear()
-            wake_at = self._guarded_step()
-            pause = None if wake_at is None else max(0.0, wake_at - self._clock())
             try:
-                async with asyncio.timeout(pause):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+                if self._news_of_paths():
+                    await self._woken_within(FIRST_GLANCE)
+                    self._wake.clear()
+                wake_at = self.step()
+            except Exception:
+                # A fault of ours must not end the agent: it is told, and the next pass follows.
+                log.exception("a pass failed")
+                wake_at = self._clock() + FAULT_PAUSE
+            await self._woken_within(None if wake_at is None else max(0.0, wake_at - self._clock()))
+
+    async def _woken_within(self, seconds: float | None) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _news_of_paths(self) -> bool:
+        """Whether new paths are being looked at from now on: a plan before the answer would be made twice."""
+        before = self._mine
+        mine = self._judged(
+            self._source.adapters if self._source else None, self._follower.view.model
+        )
+        return mine.wants != before.wants and not self._me.trust_path
 
     def is_turning(self) -> bool:
         """Whether passes come when they are called for; asked now and then, for the watchdog."""
         moved, self._seen_passes = self.passes != self._seen_passes, self.passes
         return moved or not self._wake.is_set()
-
-    def _guarded_step(self) -> float | None:
-        """A pass that fails is a fault of ours that must not end the agent: it is told, and the next one follows."""
-        try:
-            return self.step()
-        except Exception:
-            log.exception("a pass failed")
-            return self._clock() + FAULT_PAUSE
 
     def step(self) -> float | None:
         """One pass; answers when to look again (monotonic), None where only an event can change anything."""

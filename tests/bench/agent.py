@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.bare import SERVICE
 from tests.bench.figures import Figure, quantile, spread, tell
 from tests.flows.engine_control import requests
 from tests.rig.adapters import make_adapter
@@ -24,6 +25,7 @@ from tests.rig.process import Process
 from tests.rig.stack import ROOT, ServedPod, Stack
 
 HUNDRED = 100
+WARM_UP = 5
 LOAD = "/load_lora_adapter"
 
 
@@ -56,17 +58,18 @@ def _created_to_load(
         ours = stack.add_pod("ours")
         bare = stack.add_pod("bare", agent=False)
         watcher = _bare(stack, bare)
+        names = [f"a{number}" for number in range(rounds + WARM_UP)]
+        took, base = [], []
         try:
-            for number in range(rounds + 5):
-                make_adapter(stack.adapters / f"a{number}", seed=number)
+            for seed, name in enumerate(names):
+                make_adapter(stack.adapters / name, seed=seed)
             time.sleep(1.0)  # files at rest: older than `settle`
-            created = {f"a{number}": _create(stack, f"a{number}") for number in range(rounds + 5)}
+            for name in names:
+                took.append(_one(stack, ours, name, stack.service))
+                base.append(_one(stack, bare, name, SERVICE))
         finally:
             watcher.stop()
-        warm = {f"a{number}" for number in range(5)}
-        by_us, by_bare = _arrivals(ours), _arrivals(bare)
-    took = [1000 * (by_us[n] - at) for n, at in created.items() if n not in warm]
-    base = [1000 * (by_bare[n] - at) for n, at in created.items() if n not in warm]
+    took, base = took[WARM_UP:], base[WARM_UP:]
     words = "LoRAAdapter created to load request: p50 <= bare + 2 ms, p99 <= bare + 10 ms"
     return [
         Figure(
@@ -91,17 +94,14 @@ def _created_to_load(
     ]
 
 
-def _create(stack: Stack, name: str) -> float:
-    """Create one, and wait until both engines were asked; answers when the create had returned."""
-    stack.adapter(name)
+def _one(stack: Stack, pod: ServedPod, name: str, service: str) -> float:
+    """Milliseconds from when the create had returned until the engine was asked; negative where that was first."""
+    stack.adapter(
+        f"{service}-{name}", handle=name, path=str(stack.adapters / name), service=service
+    )
     returned = time.monotonic()
-    for pod in stack.pods:
-        until(
-            lambda pod=pod: name in _arrivals(pod),  # type: ignore[misc]
-            f"{pod.name} asks for {name}",
-            every=0.02,
-        )
-    return returned
+    until(lambda: name in _arrivals(pod), f"{pod.name} asks for {name}", every=0.02)
+    return 1000 * (_arrivals(pod)[name] - returned)
 
 
 def _arrivals(pod: ServedPod) -> dict[str, float]:
@@ -113,7 +113,7 @@ def _arrivals(pod: ServedPod) -> dict[str, float]:
 
 
 def _bare(stack: Stack, pod: ServedPod) -> Process:
-    environment = stack.environment({"BENCH_NAMESPACE": stack.namespace})
+    environment = stack.environment({})
     command = [
         sys.executable,
         "-m",

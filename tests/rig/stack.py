@@ -196,10 +196,11 @@ class Stack:
         path: str | None = None,
         handle: str | None = None,
         namespace: str | None = None,
+        service: str | None = None,
         annotations: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """Create a LoRAAdapter for the service; its path is by default the folder of its name."""
-        ref = {"name": self.service}
+        ref = {"name": service or self.service}
         if namespace and namespace != self.namespace:
             ref["namespace"] = self.namespace
         body = {
