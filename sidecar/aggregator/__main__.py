@@ -83,7 +83,7 @@ async def main(settings: AggregatorSettings, stop: asyncio.Event) -> int:
                 **sources.runs(),
                 "loop": loop.run(),
                 "http": probes.serve(),
-                "watchdog": watchdog.keep_beating(),
+                "watchdog": watchdog.keep_beating(loop.is_turning),
             },
             stop=stop,
         )

@@ -82,6 +82,7 @@ class Loop:
         self._writing: set[str] = set()
         self._pruned: set[str] = set()
         self._deaf = False
+        self._turns = self._seen = 0
 
     def ready(self) -> tuple[bool, str]:
         """Whether it has begun to work, or what it waits for."""
@@ -94,11 +95,17 @@ class Loop:
         """Whether a write is under way."""
         return bool(self._writing)
 
+    def is_turning(self) -> bool:
+        """Whether passes come when they are called for; asked now and then, for the watchdog."""
+        moved, self._seen = self._turns != self._seen, self._turns
+        return moved or not self._wake.is_set()
+
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as writes:
             while True:
                 pause = await self._pass(writes)
+                self._turns += 1
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._wake.wait()
