@@ -7,6 +7,7 @@ pod's end would wait for it).
 """
 
 import asyncio
+import atexit
 import errno
 import faulthandler
 import ipaddress
@@ -91,7 +92,8 @@ def run(main: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> NoReturn:
         except Exception:
             logger.exception("the process failed")
         finally:
-            logging.shutdown()
+            # What libraries leave for the end, such as removing keys from temporary files; os._exit would skip it.
+            atexit._run_exitfuncs()
             os._exit(code)
 
     asyncio.run(process())

@@ -174,7 +174,7 @@ async def test_a_task_deaf_to_its_end_is_left_behind(caplog: pytest.LogCaptureFi
 
 
 PROCESS = """
-import asyncio, sys, threading, time
+import asyncio, atexit, sys, threading, time
 from sidecar.runtime import run, run_tasks, set_up_logging
 
 async def main(stop):
@@ -182,6 +182,7 @@ async def main(stop):
     async def work():
         if "fail" in sys.argv:
             raise RuntimeError("boom")
+        atexit.register(print, "tidied", flush=True)
         print("up", flush=True)
         await asyncio.Event().wait()
     stuck = asyncio.get_running_loop().run_in_executor(None, time.sleep, 3600)
@@ -204,6 +205,7 @@ def test_a_signal_ends_the_process_well_although_a_thread_of_it_hangs(number: in
         assert child.stdout.readline() == b"up\n"
         child.send_signal(number)
         assert child.wait(timeout=60) == 0
+        assert child.stdout.read() == b"tidied\n", "what libraries leave for the end is done"
 
 
 def test_a_failed_task_ends_the_process_badly() -> None:
