@@ -41,6 +41,11 @@ log = logging.getLogger(__name__)
 FAULT_PAUSE = 1.0
 FIRST_GLANCE = 0.005
 """Seconds for which a pass waits for the first look at new paths, which takes a tenth of that on a local disk."""
+GLANCE = 0.5
+"""Seconds that a look beside a load may take."""
+NOT_SENT = Answer(
+    Kind.TRANSIENT, "its files moved, or could not be looked at, just before the load"
+)
 FRESH = 0.1
 """Seconds for which a look at an adapter's files is good enough to load them by."""
 FIRST_LOOK = 2.0
@@ -89,7 +94,7 @@ class _Mine:
 
 
 class Loop:
-    """One agent's loop. `salt` names the pod; `clock` is monotonic, `wall` tells the time of day."""
+    """One agent's loop. `clock` is monotonic, `wall` tells the time of day."""
 
     def __init__(
         self,
@@ -239,10 +244,7 @@ class Loop:
     async def _call(self, action: Action) -> None:
         boot = self._follower.view.boot
         if isinstance(action, Load):
-            if not await self._still(action):
-                return
-            answer = await self._engine.load(action.handle, action.path, action.pinned)
-            after = await self._signature(action) if answer.ok else ""
+            answer, after = await self._load(action)
         else:
             answer, after = await self._engine.unload(action.handle), ""
         self._follower.changed(answer.loaded)
@@ -254,17 +256,36 @@ class Loop:
         version = self._follower.view.version
         self._memory = remember(self._memory, outcome, self._clock(), self._me.pod, version)
 
+    async def _load(self, load: Load) -> tuple[Answer, str]:
+        """Send a load, and see whether its files kept still: the answer, and their signature after it."""
+        if not await self._still(load):
+            return NOT_SENT, ""
+        answer = await self._engine.load(load.handle, load.path, load.pinned)
+        return answer, await self._signature(load) if answer.ok else ""
+
     async def _still(self, load: Load) -> bool:
         """Whether the files are still those that the plan saw: a poll may be half a minute old."""
         if self._me.trust_path or load.follows:
             return True
-        view = await self._files.look(load.path, within=FRESH)
-        return view.state is PathState.WHOLE and view.signature == load.signature
+        view = await self._glance(load.path, within=FRESH)
+        return view is not None and (view.state, view.signature) == (
+            PathState.WHOLE,
+            load.signature,
+        )
 
     async def _signature(self, load: Load) -> str:
         if self._me.trust_path:
             return load.signature
-        return (await self._files.look(load.path)).signature
+        view = await self._glance(load.path)
+        return view.signature if view else ""
+
+    async def _glance(self, path: str, *, within: float = 0.0) -> PathView | None:
+        """Look at files, or give up soon: other adapters wait behind this call, and its file system may hang."""
+        try:
+            async with asyncio.timeout(GLANCE):
+                return await self._files.look(path, within=within)
+        except TimeoutError:
+            return None
 
     async def close(self) -> None:
         """Let the call that is open end; the caller bounds the wait."""
@@ -285,16 +306,13 @@ class Loop:
             self._metrics.show((), world.engine)
             return
         news = (decided.entries, decided.memory, decided.foreign, world.engine, world.scope)
-        if self._same_as_last(news):
+        if news == self._last:
             return
         self._last = news
         self._tell_changes(decided.entries)
         self._entries = decided.entries
         self._reporter.say(lambda: report(self._says, decided, world.engine, world.scope))
         self._metrics.show(decided.entries, world.engine)
-
-    def _same_as_last(self, news: tuple[object, ...]) -> bool:
-        return bool(self._last) and news == self._last
 
     def _tell_changes(self, entries: tuple[Entry, ...]) -> None:
         before = {e.adapter.metadata.uid: (e.reason, e.text) for e in self._entries}

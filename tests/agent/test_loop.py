@@ -213,6 +213,26 @@ async def test_files_that_come_late_are_waited_for_and_nothing_is_sent_before(si
         await agent.until_reported(a=Reason.LOADED)
 
 
+@pytest.mark.rule(4)
+async def test_a_file_system_that_hangs_beside_a_load_holds_up_nobody(
+    simulator, make, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("sidecar.agent.loop.GLANCE", 0.01)
+    a, b = adapter("a", path=make("a")), adapter("b", path=make("b"))
+    async with Agent(simulator, tmp_path) as agent:
+        look = agent.files.look
+
+        async def hanging(path: str, *, within: float = 0.0) -> object:
+            if path == a.spec.path:
+                await asyncio.Event().wait()
+            return await look(path, within=within)
+
+        monkeypatch.setattr(agent.files, "look", hanging)
+        agent.source.set(a, b)
+        await agent.until(lambda: "b" in agent.held())
+        assert agent.loads == [{"lora_name": "b", "lora_path": b.spec.path}]
+
+
 async def test_a_fault_of_ours_in_one_pass_does_not_end_the_agent(
     simulator, make, tmp_path, monkeypatch
 ):
