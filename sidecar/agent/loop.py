@@ -6,30 +6,25 @@ beside it and wake it when they end.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
-from sidecar.agent.answers import Answer, Kind
+from sidecar.agent.calling import Caller, Changes, Files
 from sidecar.agent.engine import Follower
 from sidecar.agent.metrics import Metrics
 from sidecar.agent.outcome import remember
-from sidecar.agent.pathview import Hashed, PathState, PathView
 from sidecar.agent.plan import plan
 from sidecar.agent.report import Says, report
 from sidecar.agent.reporting import Reporter
 from sidecar.agent.sources import Source
 from sidecar.agent.state import (
-    Action,
     Entry,
-    Load,
     Me,
     Memory,
     Outcome,
     Plan,
-    Running,
-    Unload,
     World,
 )
 from sidecar.api.adapter import LoRAAdapter
@@ -41,46 +36,8 @@ log = logging.getLogger(__name__)
 FAULT_PAUSE = 1.0
 FIRST_GLANCE = 0.005
 """Seconds for which a pass waits for the first look at new paths, which takes a tenth of that on a local disk."""
-GLANCE = 0.5
-"""Seconds that a look beside a load may take."""
-NOT_SENT = Answer(
-    Kind.TRANSIENT, "its files moved, or could not be looked at, just before the load"
-)
-FRESH = 0.1
-"""Seconds for which a look at an adapter's files is good enough to load them by."""
 FIRST_LOOK = 2.0
 """Seconds that the first pass waits for the engine's first sign."""
-
-
-class Changes(Protocol):
-    """What changes an engine."""
-
-    async def load(self, name: str, path: str, pinned: bool = False) -> Answer:
-        """Load an adapter; every end is an answer."""
-
-    async def unload(self, name: str) -> Answer:
-        """Unload a handle; every end is an answer."""
-
-
-class Files(Protocol):
-    """What is known of directories."""
-
-    @property
-    def views(self) -> Mapping[str, PathView]:
-        """The last look at each wanted path."""
-
-    @property
-    def hashes(self) -> Mapping[str, Hashed]:
-        """The last hash of each path that one was asked for."""
-
-    def want(self, paths: tuple[str, ...]) -> None:
-        """Which paths to look at from now on."""
-
-    def hash(self, path: str) -> None:
-        """Hash a directory in the background."""
-
-    async def look(self, path: str, *, within: float = 0.0) -> PathView:
-        """Look now; a look that is no older than `within` seconds will do instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +73,23 @@ class Loop:
         self._says = says
         self._source: Source | None = None
         self._files = files
-        self._engine = engine
         self._follower = follower
         self._reporter = reporter
         self._metrics = metrics
         self._wake = wake
         self._clock = clock
-        self._wall = wall
         self._memory = Memory()
-        self._running: dict[asyncio.Task[None], Running] = {}
+        self._caller = Caller(
+            engine,
+            files,
+            follower,
+            metrics,
+            trust_path=me.trust_path,
+            learn=self._learn,
+            wake=wake.set,
+            clock=clock,
+            wall=wall,
+        )
         self._mine = _Mine()
         self._last: tuple[object, ...] = ()
         self._entries: tuple[Entry, ...] = ()
@@ -197,7 +162,7 @@ class Loop:
             engine=engine,
             paths=self._files.views,
             hashes=self._files.hashes,
-            running=tuple(self._running.values()),
+            running=self._caller.running,
             scope=source.scope if source else "all",
             partial=source.partial if source else True,
             unreadable=frozenset(source.invalid) if source else frozenset(),
@@ -226,78 +191,19 @@ class Loop:
         if decided.identify:
             self._follower.identify()
         for action in decided.actions:
-            self._start(action)
-
-    def _start(self, action: Action) -> None:
-        task = asyncio.create_task(self._call(action))
-        self._running[task] = Running(action, self._clock())
-        task.add_done_callback(self._ended)
-        if isinstance(action, Unload):
-            self._wake.set()  # while an unload is open, the next pass has a time to watch
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._running.pop(task, None)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("a call to the engine failed inside", exc_info=task.exception())
-        self._wake.set()
-
-    async def _call(self, action: Action) -> None:
-        boot = self._follower.view.boot
-        if isinstance(action, Load):
-            answer, after = await self._load(action)
-        else:
-            answer, after = await self._engine.unload(action.handle), ""
-        self._follower.changed(answer.loaded)
-        if answer.kind in (Kind.UNKNOWN, Kind.REFUSED):
-            self._follower.list_now()
-        log.info("%s", _sentence(action, answer))
-        self._metrics.called(action, answer)
-        outcome = Outcome(action, answer, self._wall(), boot, after)
-        version = self._follower.view.version
-        self._memory = remember(self._memory, outcome, self._clock(), self._me.pod, version)
-
-    async def _load(self, load: Load) -> tuple[Answer, str]:
-        """Send a load, and see whether its files kept still: the answer, and their signature after it."""
-        if not await self._still(load):
-            return NOT_SENT, ""
-        answer = await self._engine.load(load.handle, load.path, load.pinned)
-        return answer, await self._signature(load) if answer.ok else ""
-
-    async def _still(self, load: Load) -> bool:
-        """Whether the files are still those that the plan saw: a poll may be half a minute old."""
-        if self._me.trust_path or load.follows:
-            return True
-        view = await self._glance(load.path, within=FRESH)
-        return view is not None and (view.state, view.signature) == (
-            PathState.WHOLE,
-            load.signature,
-        )
-
-    async def _signature(self, load: Load) -> str:
-        if self._me.trust_path:
-            return load.signature
-        view = await self._glance(load.path)
-        return view.signature if view else ""
-
-    async def _glance(self, path: str, *, within: float = 0.0) -> PathView | None:
-        """Look at files, or give up soon: other adapters wait behind this call, and its file system may hang."""
-        try:
-            async with asyncio.timeout(GLANCE):
-                return await self._files.look(path, within=within)
-        except TimeoutError:
-            return None
+            self._caller.start(action)
 
     async def close(self) -> None:
-        """Let the call that is open end; the caller bounds the wait."""
-        if self._running:
-            await asyncio.wait(set(self._running))
-            self._report_now()
+        """Let the calls that are open end, and say so; the caller bounds the wait."""
+        if await self._caller.close():
+            world = self.gather()
+            decided = plan(world, self._memory, self._me, self._clock())
+            self._memory = decided.memory
+            self._report(decided, world)
 
-    def _report_now(self) -> None:
-        world = self.gather()
-        decided = plan(world, self._memory, self._me, self._clock())
-        self._memory = decided.memory
-        self._report(decided, world)
+    def _learn(self, outcome: Outcome) -> None:
+        version = self._follower.view.version
+        self._memory = remember(self._memory, outcome, self._clock(), self._me.pod, version)
 
     # --- reporting ----------------------------------------------------------------------------
 
@@ -353,7 +259,7 @@ class Loop:
                     "handle": running.action.handle,
                     "path": running.action.path,
                 }
-                for running in self._running.values()
+                for running in self._caller.running
             ],
             "paths": {
                 path: {"state": view.state, "text": view.text}
@@ -361,9 +267,3 @@ class Loop:
             },
             "passes": self.passes,
         }
-
-
-def _sentence(action: Action, answer: Answer) -> str:
-    verb = "load" if isinstance(action, Load) else "unload"
-    text = f": {answer.text}" if answer.text else ""
-    return f"{verb} {action.handle} ({action.path}): {answer.kind}{text}"

@@ -217,7 +217,7 @@ async def test_files_that_come_late_are_waited_for_and_nothing_is_sent_before(si
 async def test_a_file_system_that_hangs_beside_a_load_holds_up_nobody(
     simulator, make, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("sidecar.agent.loop.GLANCE", 0.01)
+    monkeypatch.setattr("sidecar.agent.calling.GLANCE", 0.01)
     a, b = adapter("a", path=make("a")), adapter("b", path=make("b"))
     async with Agent(simulator, tmp_path) as agent:
         look = agent.files.look
