@@ -114,7 +114,7 @@ class Loop:
                 if self._news_of_paths():
                     await self._woken_within(FIRST_GLANCE)
                     self._wake.clear()
-                wake_at = self.step()
+                wake_at = await self.step()
             except Exception:
                 # A fault of ours must not end the agent: it is told, and the next pass follows.
                 log.exception("a pass failed")
@@ -141,13 +141,15 @@ class Loop:
         moved, self._seen_passes = self.passes != self._seen_passes, self.passes
         return moved or not self._wake.is_set()
 
-    def step(self) -> float | None:
+    async def step(self) -> float | None:
         """One pass; answers when to look again (monotonic), None where only an event can change anything."""
         now = self._clock()
         world = self.gather()
         decided = plan(world, self._memory, self._me, now)
         self._memory = decided.memory
         self._act(decided)
+        if decided.actions:
+            await asyncio.sleep(0)  # the call goes out before anything is said about it
         self._report(decided, world)
         self.passes += 1
         return decided.wake_at
