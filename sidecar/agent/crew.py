@@ -71,11 +71,11 @@ class Crew:
         self._start()
 
     def close(self) -> None:
-        """Drop what waits and let the threads end, those at work when they come back."""
+        """Drop what waits and let the threads end, those at work when they come back, loop or no loop."""
         self._waiting.clear()
         self._most = 0
-        while self._idle > 0:
-            self._dismiss()
+        for _ in range(self._running.total() + self._idle):
+            self._queue.put(None)
 
     def _start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -132,11 +132,8 @@ class Crew:
         self._running[job.group] -= 1
         self._lagging[job.group] -= job.lagging
         self._idle += 1
-        if self._idle > self._most:
-            self._dismiss()
+        if self._idle > self._most > 0:
+            self._idle -= 1
+            self._queue.put(None)
         finish()
         self._start()
-
-    def _dismiss(self) -> None:
-        self._idle -= 1
-        self._queue.put(None)

@@ -129,6 +129,28 @@ async def test_threads_are_used_again_and_end_when_they_are_too_many_or_it_close
     await until(lambda: threads() == 0)
 
 
+def test_a_thread_at_work_ends_although_the_loop_has_ended_before_it() -> None:
+    release = threading.Event()
+    begun = threading.Event()
+
+    def work() -> None:
+        begun.set()
+        release.wait()
+
+    async def leave() -> None:
+        crew = Crew("crew-without-a-loop")
+        crew.submit("/a", work, lambda answer: None)
+        await asyncio.to_thread(begun.wait)
+        crew.close()
+
+    asyncio.run(leave())
+    left = [thread for thread in threading.enumerate() if thread.name == "crew-without-a-loop"]
+    release.set()
+    for thread in left:
+        thread.join(20)
+    assert [thread.is_alive() for thread in left] == [False]
+
+
 async def test_where_no_thread_can_be_had_the_work_waits_for_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

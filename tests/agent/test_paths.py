@@ -72,9 +72,20 @@ class Probe:
         return views[str(path)]
 
 
+EARLIER: set[threading.Thread] = set()
+"""Threads that other tests have left at a path that hangs."""
+
+
 def threads() -> list[str]:
     ours = ("probe", "hash", "file-events")
-    return [thread.name for thread in threading.enumerate() if thread.name in ours]
+    new = set(threading.enumerate()) - EARLIER
+    return [thread.name for thread in new if thread.name in ours]
+
+
+@pytest.fixture(autouse=True)
+def count_only_threads_of_this_test() -> None:
+    EARLIER.clear()
+    EARLIER.update(threading.enumerate())
 
 
 Start = Callable[..., Probe]
