@@ -9,11 +9,13 @@ import argparse
 import asyncio
 import logging
 import os
+import secrets
+import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sidecar import runtime
 from sidecar.aggregator.index import Index
@@ -22,6 +24,7 @@ from sidecar.aggregator.metrics import Metrics, State
 from sidecar.aggregator.settings import AggregatorSettings
 from sidecar.aggregator.sources import Sources
 from sidecar.kube.client import Client
+from sidecar.kube.lease import Lease
 
 log = logging.getLogger("sidecar.aggregator")
 
@@ -70,23 +73,54 @@ async def main(settings: AggregatorSettings, stop: asyncio.Event) -> int:
             wall=_wall,
         )
         registry.register(State(index))
+        lease = _lease(client, settings)
         watchdog = runtime.Watchdog()
         watchdog.start()
         probes = runtime.Probes(
             settings.listen_port,
             live=lambda: watchdog.silence < _STUCK,
-            ready=loop.ready,
+            ready=lambda: _ready(loop, sources, lease),
             registry=registry,
         )
         return await runtime.run_tasks(
             {
                 **sources.runs(),
-                "loop": loop.run(),
+                "loop": _work(loop, lease),
                 "http": probes.serve(),
-                "watchdog": watchdog.keep_beating(loop.is_turning),
+                "watchdog": watchdog.keep_beating(
+                    lambda: loop.is_turning() or not (lease is None or lease.held)
+                ),
             },
             stop=stop,
         )
+
+
+def _lease(client: Client, settings: AggregatorSettings) -> Lease | None:
+    namespace = settings.lease_namespace or client.namespace or ""
+    if not settings.lease:
+        return None
+    if not namespace:
+        log.warning(
+            "no Lease is used: neither lease_namespace nor the credentials name a namespace"
+        )
+        return None
+    # Another life of the same host is another holder: it must not take what is still at work for itself.
+    identity = f"{settings.identity or socket.gethostname()}_{secrets.token_hex(4)}"
+    return Lease(client, namespace, settings.lease, identity, clock=time.monotonic, wall=_wall)
+
+
+def _work(loop: Loop, lease: Lease | None) -> Coroutine[Any, Any, None]:
+    return loop.run() if lease is None else lease.run(loop.run)
+
+
+def _ready(loop: Loop, sources: Sources, lease: Lease | None) -> tuple[bool, str]:
+    """Whether it works, or stands by with everything listed."""
+    if lease is None or lease.held:
+        return loop.ready()
+    sources.tell()  # as no pass does
+    if missing := sources.missing():
+        return False, f"not listed yet: {', '.join(missing)}"
+    return True, f"stands by for {lease.holder}" if lease.holder else "stands by"
 
 
 def start(arguments: Sequence[str] | None = None) -> None:

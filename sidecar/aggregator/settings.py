@@ -21,6 +21,17 @@ class AggregatorSettings(Settings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="What is logged."
     )
+    lease: str = Field(
+        "",
+        description="Name of the Lease by which one of several replicas is chosen to work;"
+        " without it every replica works.",
+    )
+    lease_namespace: str = Field(
+        "", description="The Lease's namespace; by default that of the credentials."
+    )
+    identity: str = Field(
+        "", description="What this replica calls itself in the Lease; by default the host's name."
+    )
     webhook: str = Field(
         "lora-sidecar",
         description="Name of the injector's MutatingWebhookConfiguration, which says why a pod has no agent.",
