@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sidecar import runtime
+from sidecar.aggregator.announcing import Announcer
 from sidecar.aggregator.index import Index
 from sidecar.aggregator.loop import Loop
 from sidecar.aggregator.metrics import Metrics, State
@@ -63,17 +64,21 @@ async def main(settings: AggregatorSettings, stop: asyncio.Event) -> int:
         wake = asyncio.Event()
         index = Index(time.monotonic)
         sources = Sources(client, index, wake.set, settings.webhook)
+        identity = f"{settings.identity or socket.gethostname()}_{secrets.token_hex(4)}"
+        metrics = Metrics(registry)
+        announcer = Announcer(client, metrics, identity, clock=time.monotonic, wall=_wall)
         loop = Loop(
             client,
             index,
             sources,
-            Metrics(registry),
+            metrics,
+            announcer,
             wake=wake,
             clock=time.monotonic,
             wall=_wall,
         )
         registry.register(State(index))
-        lease = _lease(client, settings)
+        lease = _lease(client, settings, identity)
         watchdog = runtime.Watchdog()
         watchdog.start()
         probes = runtime.Probes(
@@ -86,6 +91,7 @@ async def main(settings: AggregatorSettings, stop: asyncio.Event) -> int:
             {
                 **sources.runs(),
                 "loop": _work(loop, lease),
+                "events": announcer.run(),
                 "http": probes.serve(),
                 "watchdog": watchdog.keep_beating(
                     lambda: loop.is_turning() or not (lease is None or lease.held)
@@ -95,7 +101,8 @@ async def main(settings: AggregatorSettings, stop: asyncio.Event) -> int:
         )
 
 
-def _lease(client: Client, settings: AggregatorSettings) -> Lease | None:
+def _lease(client: Client, settings: AggregatorSettings, identity: str) -> Lease | None:
+    """The election, if there is one. `identity` differs from life to life: another life is another holder."""
     namespace = settings.lease_namespace or client.namespace or ""
     if not settings.lease:
         return None
@@ -104,8 +111,6 @@ def _lease(client: Client, settings: AggregatorSettings) -> Lease | None:
             "no Lease is used: neither lease_namespace nor the credentials name a namespace"
         )
         return None
-    # Another life of the same host is another holder: it must not take what is still at work for itself.
-    identity = f"{settings.identity or socket.gethostname()}_{secrets.token_hex(4)}"
     return Lease(client, namespace, settings.lease, identity, clock=time.monotonic, wall=_wall)
 
 

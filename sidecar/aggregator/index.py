@@ -162,6 +162,10 @@ class Index:
             known = self._views[service] = self._look(service)
         return known
 
+    def pod(self, namespace: str, name: str) -> Pod | None:
+        """What is known of a pod."""
+        return self._pod(f"{namespace}/{name}")
+
     def mark_all(self) -> None:
         """Let every adapter be looked at again."""
         self._mark(self.adapters)

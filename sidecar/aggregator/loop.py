@@ -16,9 +16,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
+from sidecar.aggregator.announcing import Announcer
 from sidecar.aggregator.fold import EXTRAS, KEYS, Spoken, fold, spoken, wire
 from sidecar.aggregator.index import Index
 from sidecar.aggregator.metrics import Metrics
+from sidecar.aggregator.news import news
 from sidecar.aggregator.pacing import Pace
 from sidecar.aggregator.records import Adapter
 from sidecar.aggregator.sources import Sources
@@ -63,6 +65,7 @@ class Loop:
         index: Index,
         sources: Sources,
         metrics: Metrics,
+        announcer: Announcer,
         *,
         wake: asyncio.Event,
         clock: Callable[[], float],
@@ -74,6 +77,7 @@ class Loop:
         self._index = index
         self._sources = sources
         self._metrics = metrics
+        self._announcer = announcer
         self._wake = wake
         self._clock = clock
         self._wall = wall
@@ -228,6 +232,7 @@ class Loop:
         if job.since is not None:
             self._metrics.lag.observe(now - job.since)
         _tell(write)
+        self._announce(write)
         self._index.learn(outcome.stored)
         self._notice_pruning(write, outcome)
         return replace(
@@ -237,6 +242,11 @@ class Loop:
             said=spoken(write.wanted),
             since=None if job.pace.next is None else job.pace.stirred,
         )
+
+    def _announce(self, write: Write) -> None:
+        adapter = write.adapter
+        told = news(adapter.status, write.wanted, corrective=write.corrective)
+        self._announcer.tell(adapter, told, lambda name: self._index.pod(adapter.service[0], name))
 
     def _notice_pruning(self, write: Write, outcome: Written) -> None:
         """Learn which of our additions the installed CRD keeps; LLMKube's own prunes them."""

@@ -34,6 +34,12 @@ class Metrics:
             "Statuses written because somebody else had overwritten ours.",
             registry=registry,
         )
+        self.events = Counter(
+            f"{PREFIX}_events",
+            "Events, by what became of them: sent, failed or dropped (too many).",
+            ["result"],
+            registry=registry,
+        )
         self.lag = Histogram(
             f"{PREFIX}_status_lag_seconds",
             "From the first news that an adapter's status must change to its being written.",

@@ -48,3 +48,8 @@ def faults(error: ValidationError) -> str:
     return "; ".join(
         f"{'.'.join(str(part) for part in detail['loc'])}: {detail['msg']}" for detail in details
     )
+
+
+def to_micro_time(moment: datetime) -> str:
+    """A moment as a Kubernetes MicroTime, which has exactly six decimals: in Leases and Events."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -13,9 +13,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
+from sidecar.api.wire import to_micro_time
 from sidecar.kube.client import Client, Resource
 from sidecar.kube.errors import Conflict, KubeError, NotFound
 
@@ -186,7 +187,7 @@ class Lease:
 
     def _mine(self, body: Mapping[str, Any], seen: _Seen | None = None) -> dict[str, Any]:
         """The Lease, held by us from now on. All that others wrote beside that stays."""
-        now = _micro(self._wall())
+        now = to_micro_time(self._wall())
         spec = dict(body.get("spec") or {})
         if seen is None or seen.holder != self._identity:
             spec |= {
@@ -220,8 +221,3 @@ class Lease:
         if text != self._told:
             log.warning("the lease %s/%s: %s", self._namespace, self._name, text)
         self._told = text
-
-
-def _micro(moment: datetime) -> str:
-    """A Kubernetes MicroTime, which has exactly six decimals."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

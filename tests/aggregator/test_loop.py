@@ -9,13 +9,14 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from sidecar.aggregator.announcing import Announcer
 from sidecar.aggregator.index import Index
 from sidecar.aggregator.loop import Loop
 from sidecar.aggregator.metrics import PREFIX, Metrics, State
@@ -60,14 +61,17 @@ class Rig:
         self.wake = asyncio.Event()
         self.index = Index(self.clock)
         self.sources = Sources(client, self.index, self.wake.set, "lora-sidecar")
+        metrics = Metrics(self.registry)
+        self.announcer = Announcer(client, metrics, "me", clock=self.clock, wall=self.wall)
         self.loop = Loop(
             client,
             self.index,
             self.sources,
-            Metrics(self.registry),
+            metrics,
+            self.announcer,
             wake=self.wake,
             clock=self.clock,
-            wall=lambda: worlds.NOW + timedelta(seconds=self.now - 1000.0),
+            wall=self.wall,
         )
         self.registry.register(State(self.index))
         self._tasks: list[asyncio.Task[Any]] = []
@@ -75,8 +79,12 @@ class Rig:
     def clock(self) -> float:
         return self.now + (time.monotonic() if self.ticking else 0.0)
 
+    def wall(self) -> datetime:
+        return worlds.NOW + timedelta(seconds=self.now - 1000.0)
+
     def start(self) -> None:
-        runs = {**self.sources.runs(), "loop": self.loop.run()}
+        events = self.announcer.run()
+        runs = {**self.sources.runs(), "loop": self.loop.run(), "events": events}
         self._tasks = [asyncio.create_task(run, name=name) for name, run in runs.items()]
 
     def watch_no_more(self, what: str) -> None:
@@ -479,6 +487,49 @@ async def test_what_another_writer_overwrote_is_set_right_once_and_then_once_a_m
     rig.pass_by(30)
     await rig.until(lambda: rig.loaded() == LOADED)
     assert rig.metric("status_corrections_total") == 2
+
+
+def events(rig: Rig) -> list[tuple[str, str]]:
+    created = [seen.body for seen in rig.kube.of("create")]
+    return [(body["reason"], body["regarding"]["kind"]) for body in created]
+
+
+async def test_another_writer_is_told_in_one_event(rig):
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    for _ in range(2):
+        rig.pass_by(70)
+        overwrite(rig)
+        await rig.until(lambda: rig.loaded() == LOADED)
+    await rig.until(lambda: rig.metric("events_total", result="sent") == 3)
+    assert events(rig) == [("Loaded", "LoRAAdapter"), ("ConditionsOverwritten", "LoRAAdapter")]
+
+
+async def test_a_failing_pod_is_told_of_adapter_and_pod_and_nothing_in_a_steady_state(rig):
+    failing = report("chat-a", entry("Incompatible", "r=64"))
+    await started(rig, worlds.adapter(), pod(), failing)
+    await rig.until(lambda: rig.metric("events_total", result="sent") == 3)
+    expected = [
+        ("LoadUnsuccessful", "LoRAAdapter"),
+        ("Incompatible", "LoRAAdapter"),
+        ("Incompatible", "Pod"),
+    ]
+    assert events(rig) == expected
+    rig.pass_by(100)
+    await rig.idle()
+    assert events(rig) == expected
+
+
+async def test_an_aggregator_that_starts_anew_tells_nothing(rig):
+    failing = report("chat-a", entry("Incompatible", "r=64"))
+    await started(rig, worlds.adapter(), pod(), failing)
+    await rig.until(lambda: rig.metric("events_total", result="sent") == 3)
+    async with rig.kube.client() as client:
+        other = Rig(rig.kube, client)
+        other.start()
+        await other.until(lambda: other.loop.passes)
+        await other.idle()
+        await other.stop()
+    assert len(events(rig)) == 3
 
 
 async def test_what_the_installed_crd_prunes_is_not_written_for_ever(rig):

@@ -160,6 +160,22 @@ def test_kubectl_describe_reads_from_top_to_bottom(chat):
     assert re.findall(r"Pod: +(\S+)", pods) == [bad.name, good.name]
 
 
+def test_kubectl_describe_shows_events_of_the_adapter_and_of_the_pod_that_fails(chat):
+    chat.adapter("eventful")
+    pod = chat.pod("a")
+    chat.report(pod, entry("Incompatible", "r=64", name="eventful"))
+    chat.until("eventful", "False", "LoadUnsuccessful")
+
+    def shown(kind: str, name: str) -> str:
+        words = chat.controlplane.kubectl("describe", kind, name, "-n", chat.namespace)
+        return words[words.index("Events:") :]
+
+    until(lambda: "Incompatible" in shown("pod", pod.name), "the pod's event", timeout=SEEN)
+    assert re.search(rf"Warning +Incompatible .*{pod.name}: r=64", shown("lora", "eventful"))
+    assert re.search(r"Warning +LoadUnsuccessful ", shown("lora", "eventful"))
+    assert re.search(r"Warning +Incompatible .*eventful: r=64", shown("pod", pod.name))
+
+
 def test_the_death_of_an_engine_shows(chat):
     chat.adapter("lost")
     pod = chat.pod("a")
