@@ -22,6 +22,7 @@ from sidecar.aggregator.announcing import Announcer
 from sidecar.aggregator.index import Index
 from sidecar.aggregator.loop import Loop
 from sidecar.aggregator.metrics import Metrics, State
+from sidecar.aggregator.opting import OptIns
 from sidecar.aggregator.settings import AggregatorSettings
 from sidecar.aggregator.sources import Sources
 from sidecar.kube.client import Client
@@ -67,18 +68,26 @@ async def main(settings: AggregatorSettings, stop: asyncio.Event) -> int:
         identity = f"{settings.identity or socket.gethostname()}_{secrets.token_hex(4)}"
         metrics = Metrics(registry)
         announcer = Announcer(client, metrics, identity, clock=time.monotonic, wall=_wall)
+        opt_ins, lease = None, None
+        if namespace := _namespace(client, settings):
+            if settings.services:
+                opt_ins = OptIns(client, namespace, settings.services, index, wake.set)
+            if settings.lease:
+                lease = Lease(
+                    client, namespace, settings.lease, identity, clock=time.monotonic, wall=_wall
+                )
         loop = Loop(
             client,
             index,
             sources,
             metrics,
             announcer,
+            opt_ins,
             wake=wake,
             clock=time.monotonic,
             wall=_wall,
         )
         registry.register(State(index))
-        lease = _lease(client, settings, identity)
         watchdog = runtime.Watchdog()
         watchdog.start()
         probes = runtime.Probes(
@@ -92,6 +101,7 @@ async def main(settings: AggregatorSettings, stop: asyncio.Event) -> int:
                 **sources.runs(),
                 "loop": _work(loop, lease),
                 "events": announcer.run(),
+                **_keeping(opt_ins),
                 "http": probes.serve(),
                 "watchdog": watchdog.keep_beating(
                     lambda: loop.is_turning() or not (lease is None or lease.held)
@@ -101,17 +111,18 @@ async def main(settings: AggregatorSettings, stop: asyncio.Event) -> int:
         )
 
 
-def _lease(client: Client, settings: AggregatorSettings, identity: str) -> Lease | None:
-    """The election, if there is one. `identity` differs from life to life: another life is another holder."""
-    namespace = settings.lease_namespace or client.namespace or ""
-    if not settings.lease:
-        return None
-    if not namespace:
-        log.warning(
-            "no Lease is used: neither lease_namespace nor the credentials name a namespace"
-        )
-        return None
-    return Lease(client, namespace, settings.lease, identity, clock=time.monotonic, wall=_wall)
+def _namespace(client: Client, settings: AggregatorSettings) -> str:
+    """Where our own objects are."""
+    namespace = settings.namespace or client.namespace or ""
+    if not namespace and (settings.lease or settings.services):
+        log.warning("neither settings nor credentials name a namespace: no Lease, no ConfigMap")
+    return namespace
+
+
+def _keeping(opt_ins: OptIns | None) -> dict[str, Coroutine[Any, Any, object]]:
+    if opt_ins is None:
+        return {}
+    return {"opted-in services": opt_ins.run(), "watching them": opt_ins.informer.run()}
 
 
 def _work(loop: Loop, lease: Lease | None) -> Coroutine[Any, Any, None]:
@@ -123,7 +134,7 @@ def _ready(loop: Loop, sources: Sources, lease: Lease | None) -> tuple[bool, str
     if lease is None or lease.held:
         return loop.ready()
     sources.tell()  # as no pass does
-    if missing := sources.missing():
+    if missing := loop.missing():
         return False, f"not listed yet: {', '.join(missing)}"
     return True, f"stands by for {lease.holder}" if lease.holder else "stands by"
 

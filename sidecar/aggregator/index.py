@@ -120,6 +120,12 @@ class Index:
         namespace, name = key.split("/", 1)
         self._soil(namespace, name)
 
+    def remember_opted_in(self, services: Iterable[ServiceKey]) -> None:
+        """These were opted in when somebody last looked; their own pods know better."""
+        for service in set(services) - self._opted_in:
+            self._opted_in.add(service)
+            self._soil(*service)
+
     def set_kind(self, kind: Presence) -> None:
         """Whether InferenceServices are served and can be seen: FOUND, KIND_ABSENT or UNREADABLE."""
         if kind is not self._kind:
@@ -169,6 +175,11 @@ class Index:
     def mark_all(self) -> None:
         """Let every adapter be looked at again."""
         self._mark(self.adapters)
+
+    def opted_in(self) -> frozenset[ServiceKey]:
+        """The services that are opted in at this moment."""
+        known = self._opted_in | self._pods_of.keys()
+        return frozenset(service for service in known if self.view(service).opted_in)
 
     def services(self) -> Iterable[ServiceKey]:
         """Those that have adapters or pods."""

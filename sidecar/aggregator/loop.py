@@ -21,6 +21,7 @@ from sidecar.aggregator.fold import EXTRAS, KEYS, Spoken, fold, spoken, wire
 from sidecar.aggregator.index import Index
 from sidecar.aggregator.metrics import Metrics
 from sidecar.aggregator.news import news
+from sidecar.aggregator.opting import OptIns
 from sidecar.aggregator.pacing import Pace
 from sidecar.aggregator.records import Adapter
 from sidecar.aggregator.sources import Sources
@@ -66,6 +67,7 @@ class Loop:
         sources: Sources,
         metrics: Metrics,
         announcer: Announcer,
+        opt_ins: OptIns | None = None,
         *,
         wake: asyncio.Event,
         clock: Callable[[], float],
@@ -78,6 +80,7 @@ class Loop:
         self._sources = sources
         self._metrics = metrics
         self._announcer = announcer
+        self._opt_ins = opt_ins
         self._wake = wake
         self._clock = clock
         self._wall = wall
@@ -92,7 +95,12 @@ class Loop:
         """Whether it has begun to work, or what it waits for."""
         if self.passes:
             return True, "running"
-        return False, f"not listed yet: {', '.join(self._sources.missing()) or 'nothing'}"
+        return False, f"not listed yet: {', '.join(self.missing()) or 'nothing'}"
+
+    def missing(self) -> list[str]:
+        """What is not known yet, without which nothing may be concluded."""
+        unknown = self._opt_ins is not None and self._opt_ins.unknown
+        return [*self._sources.missing(), *(["which services are opted in"] if unknown else [])]
 
     @property
     def busy(self) -> bool:
@@ -118,7 +126,7 @@ class Loop:
     async def _pass(self, writes: asyncio.TaskGroup) -> float:
         """Do what is due; answer for how many seconds there is nothing to do unless news come."""
         self._sources.tell()
-        if not self._hears() or self._sources.missing():
+        if not self._hears() or self.missing():
             return _IDLE
         expiry = self._index.expire()
         self._stir()
@@ -130,6 +138,8 @@ class Loop:
             await asyncio.sleep(
                 0
             )  # a fold over many pods takes milliseconds, and others want the loop too
+        if self._opt_ins is not None:
+            self._opt_ins.tell()
         self.passes += 1
         moments = [*self._agenda.values(), *([] if expiry is None else [expiry])]
         return max(0.0, min(moments, default=now + _IDLE) - self._clock())

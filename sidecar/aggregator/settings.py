@@ -26,8 +26,13 @@ class AggregatorSettings(Settings):
         description="Name of the Lease by which one of several replicas is chosen to work;"
         " without it every replica works.",
     )
-    lease_namespace: str = Field(
-        "", description="The Lease's namespace; by default that of the credentials."
+    services: str = Field(
+        "",
+        description="Name of the ConfigMap that keeps which services are opted in;"
+        " without it that is known only while a pod is there to tell.",
+    )
+    namespace: str = Field(
+        "", description="Namespace of Lease and ConfigMap; by default that of the credentials."
     )
     identity: str = Field(
         "", description="What this replica calls itself in the Lease; by default the host's name."

@@ -24,9 +24,18 @@ def replica(controlplane, tmp_path):
 
     def start(name: str) -> Process:
         command = [sys.executable, "-m", "sidecar.aggregator", "--kubeconfig", str(kubeconfig)]
-        lease = ["--lease", "of-this-test", "--lease-namespace", "lora-sidecar"]
+        own = ["--lease", "of-this-test", "--services", "of-this-test"]
         process = Process(
-            [*command, *lease, "--identity", name, "--listen-port", "0"],
+            [
+                *command,
+                *own,
+                "--namespace",
+                "lora-sidecar",
+                "--identity",
+                name,
+                "--listen-port",
+                "0",
+            ],
             tmp_path / name,
             environment={"PYTHONPATH": str(ROOT)},
         )
@@ -45,6 +54,13 @@ def works(process: Process) -> bool:
 def test_one_of_two_works_and_hands_over_at_its_stop(controlplane, replica):
     first = replica("first")
     until(lambda: works(first), "the first works")
+    services = "/api/v1/namespaces/lora-sidecar/configmaps"
+
+    def kept() -> bool:
+        found = controlplane.api("GET", services)["items"]
+        return "of-this-test" in [item["metadata"]["name"] for item in found]
+
+    until(kept, "the ConfigMap of opted-in services")
     second = replica("second")
     assert controlplane.api("GET", LEASE)["spec"]["holderIdentity"].startswith("first_")
     until(lambda: "watching" in second.tail() or second.log.stat().st_size, "the second is there")
