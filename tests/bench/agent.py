@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.bench.bare import SERVICE
 from tests.bench.figures import Figure, quantile, spread, tell
+from tests.bench.processes import cpu, resident
 from tests.flows.engine_control import requests
 from tests.rig.adapters import make_adapter
 from tests.rig.controlplane import ControlPlane
@@ -139,7 +140,7 @@ def _hundred(controlplane: ControlPlane, kubelet: Kubelet, folder: Path) -> list
         pod = stack.add_pod("hundred")
         until(lambda: stack.report(pod).get("loaded") == "100/100", "100 are loaded", timeout=120)
         time.sleep(15)  # hashing has ended
-        resident = _resident(pod)
+        mib = resident(pod.agent.pid)
         starts = [_start(stack, pod) for _ in range(5)]
     wall = [took for took, _ in starts]
     return [
@@ -149,7 +150,7 @@ def _hundred(controlplane: ControlPlane, kubelet: Kubelet, folder: Path) -> list
             "MiB",
             60.0,
             "<= 60 MiB RSS with 100 adapters",
-            value=resident,
+            value=mib,
         ),
         Figure(
             "agent_start_to_first_list",
@@ -186,19 +187,7 @@ def _start(stack: Stack, pod: ServedPod) -> tuple[float, float]:
             return b"(a0): Loaded" in log.read()
 
     until(listed, "the agent has its first list", every=0.005)
-    return time.monotonic() - began, _cpu(agent.pid)
-
-
-def _resident(pod: ServedPod) -> float:
-    assert pod.agent
-    status = Path(f"/proc/{pod.agent.pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) / 1024
-
-
-def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
+    return time.monotonic() - began, cpu(agent.pid)
 
 
 if __name__ == "__main__":
