@@ -101,11 +101,11 @@ def _entry(body: Body) -> Entry:
         said = f"{_text(body.get('state'))} {_text(body.get('reason'))}".strip() or "nothing"
         reason, text = None, cut(f"its agent says what is not understood here: {said}", TEXT_LIMIT)
     return Entry(
-        uid=_text(body.get("uid")),
+        uid=sys.intern(_text(body.get("uid"))),  # the same on every pod, as is the path
         generation=_count(body.get("generation")),
         reason=reason,
         text=sys.intern(text),
-        path=_text(body.get("path")),
+        path=sys.intern(_text(body.get("path"))),
         loaded_at=moment(body.get("loadedAt")),
     )
 
