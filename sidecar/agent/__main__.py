@@ -90,6 +90,7 @@ async def main(settings: AgentSettings, stop: asyncio.Event) -> int:
                 settings.pod_namespace,
                 settings.reload,
                 settings.trust_path,
+                settings.readiness_timeout if settings.readiness else 0.0,
             ),
             service=settings.service,
             says=Says(_version(), settings.allowed_namespaces()),
@@ -107,7 +108,7 @@ async def main(settings: AgentSettings, stop: asyncio.Event) -> int:
         probes = runtime.Probes(
             settings.listen_port,
             live=lambda: watchdog.silence < QUIET_LOOP,
-            ready=lambda: (loop.passes > 0, "running" if loop.passes else "starting"),
+            ready=loop.ready,
             state=loop.state,
             registry=registry,
         )

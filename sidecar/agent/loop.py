@@ -16,10 +16,12 @@ from sidecar.agent.engine import Follower
 from sidecar.agent.metrics import Metrics
 from sidecar.agent.outcome import remember
 from sidecar.agent.plan import plan
+from sidecar.agent.readiness import Readiness, after
 from sidecar.agent.report import Says, report
 from sidecar.agent.reporting import Reporter
 from sidecar.agent.sources import Source
 from sidecar.agent.state import (
+    EngineView,
     Entry,
     Me,
     Memory,
@@ -93,6 +95,8 @@ class Loop:
         self._mine = _Mine()
         self._last: tuple[object, ...] = ()
         self._entries: tuple[Entry, ...] = ()
+        self._readiness = Readiness(clock())
+        self._seen: tuple[EngineView, tuple[Entry, ...] | None] = (EngineView(), None)
         self.passes = 0
         self._seen_passes = 0
 
@@ -152,7 +156,21 @@ class Loop:
             await asyncio.sleep(0)  # the call goes out before anything is said about it
         self._report(decided, world)
         self.passes += 1
+        self._seen = (world.engine, None if world.adapters is None else decided.entries)
+        self.ready()
         return decided.wake_at
+
+    def ready(self) -> tuple[bool, str]:
+        """The answer of `/readyz`: that the agent runs or, where the pod asked for it, that its adapters are there."""
+        if not self._me.hold:
+            return self.passes > 0, "running" if self.passes else "starting"
+        before, self._readiness = (
+            self._readiness,
+            after(self._readiness, self._me, *self._seen, self._clock()),
+        )
+        if before.ready != self._readiness.ready:
+            log.info("readiness: %s", self._readiness.text)
+        return self._readiness.ready, self._readiness.text
 
     def gather(self) -> World:
         """Look at everything."""

@@ -102,12 +102,16 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Me:
-    """Who this agent is, and how it was told to behave."""
+    """Who this agent is, and how it was told to behave.
+
+    `hold` says for how many seconds a pending adapter may keep the pod unready; 0: readiness does not ask for adapters.
+    """
 
     pod: str
     namespace: str
     reload: Literal["auto", "on-change", "never"] = "auto"
     trust_path: bool = False
+    hold: float = 0.0
 
 
 # --- what is done -----------------------------------------------------------------------------
