@@ -42,6 +42,8 @@ QUIET_LOOP = 60.0
 """Seconds without a beat after which `/livez` fails; the watchdog ends the process later."""
 GRACE = 10.0
 """Seconds that a call to the engine and the last report are given at a stop."""
+LAST_CALL = 7.0
+"""Seconds of these after which the report is written though the call is still open."""
 
 
 def _version() -> str:
@@ -126,7 +128,13 @@ async def main(settings: AgentSettings, stop: asyncio.Event) -> int:
                 group.create_task(loop.run(source))
 
         async def finish() -> None:
-            await loop.close()
+            try:
+                async with asyncio.timeout(LAST_CALL):
+                    await loop.close()
+            except TimeoutError:
+                log.warning(
+                    "a call to the engine is still open; the next agent asks what came of it"
+                )
             await reporter.finish()
 
         tasks = {

@@ -1,16 +1,17 @@
 """Where the report goes: to the API server as this pod's LoRAPodStatus, or to a file. When to write is `report.due`'s.
 
 A report of the same name that belongs to an earlier pod (a StatefulSet's names come back) is not ours: it is left to
-the garbage collector, and tried again until it is gone.
+the garbage collector, and tried again until it is gone. Who else writes into ours (a second agent in the pod, an
+editor) is noticed at our next write only, and put right by the one after it: two writers never answer one another.
 """
 
 import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
@@ -55,7 +56,10 @@ class ApiDesk:
         self._client = client
         self._namespace = namespace
         self._spec = spec
+        self._uid = ""
         self._stored: dict[str, object] | None = None
+        """The status as the API server has it, as far as we know; None where there is no report of ours."""
+        self._told = False
 
     async def read(self) -> ReportStatus | None:
         """The last report of this very pod."""
@@ -72,10 +76,24 @@ class ApiDesk:
         except ValidationError as error:
             log.warning("the pod's last report cannot be read and is written anew: %s", error)
             found = None
-        if (body.get("spec") or {}).get("podUID") != self._spec.pod_uid:
+        if not self._is_ours(body):
+            self._stored = None
             return None
-        self._stored = body.get("status") or {}
+        self._keep(body)
         return found.status if found else None
+
+    def _is_ours(self, body: Mapping[str, Any]) -> bool:
+        """Whether it is of this very pod, and goes when this pod goes: owners cannot be set right later.
+
+        Where OwnerReferencesPermissionEnforcement is on, changing them takes the permission to delete.
+        """
+        owners = [owner.get("uid") for owner in body["metadata"].get("ownerReferences") or ()]
+        uid = self._spec.pod_uid
+        return (body.get("spec") or {}).get("podUID") == uid and (not owners or uid in owners)
+
+    def _keep(self, body: Mapping[str, Any]) -> None:
+        self._uid = body["metadata"].get("uid", "")
+        self._stored = body.get("status") or {}
 
     async def write(self, said: ReportStatus) -> None:
         """Create the object, or patch what differs."""
@@ -90,7 +108,7 @@ class ApiDesk:
     async def _create(self, said: ReportStatus) -> None:
         whole = self._whole(said)
         try:
-            await create(
+            body = await create(
                 self._client,
                 REPORTS,
                 self._namespace,
@@ -100,17 +118,20 @@ class ApiDesk:
         except Conflict as error:
             await self.read()
             if self._stored is None:
-                text = f"a report named {whole.name} of an earlier pod is still there"
+                text = f"a report named {whole.name} of another pod is still there"
                 raise WriteFailed(text) from error
             await self._patch(said, self._stored)
         else:
-            self._stored = whole.status_wire()
+            self._keep(body)
 
     async def _patch(self, said: ReportStatus, stored: dict[str, object]) -> None:
         wanted = self._whole(said).status_wire()
         changes = difference({"status": stored}, {"status": wanted})
+        if not changes:
+            return
+        changes["metadata"] = {"uid": self._uid}  # another object of this name is refused: Conflict
         try:
-            await merge_patch(
+            body = await merge_patch(
                 self._client,
                 REPORTS,
                 self._namespace,
@@ -121,8 +142,17 @@ class ApiDesk:
         except NotFound:
             self._stored = None
             await self._create(said)
+        except Conflict:
+            self._stored = None  # it is not the one that we knew: the next try begins anew
+            raise
         else:
-            self._stored = wanted
+            self._keep(body or {"metadata": {}})
+            self._tell_of_others(wanted)
+
+    def _tell_of_others(self, wanted: dict[str, object]) -> None:
+        if self._stored != wanted and not self._told:
+            self._told = True
+            log.warning("somebody else writes this pod's report too; is there a second agent?")
 
     def _whole(self, said: ReportStatus) -> LoRAPodStatus:
         return LoRAPodStatus(

@@ -120,6 +120,7 @@ def test_a_ready_pod_stays_ready_whatever_becomes_of_its_adapters() -> None:
     gate = Gate()
     assert gate.at(0, entry("a", Reason.LOADED))
     assert gate.at(1, entry("a", Reason.LOADING), entry("b", Reason.PATH_NOT_FOUND))
+    assert gate.now.text == "ready"
 
 
 def test_an_engine_that_tells_its_name_late_or_is_silent_is_the_same_process() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from sidecar.agent.reporting import REPORTS, ApiDesk, FileDesk, Reporter, WriteFailed
 from sidecar.api.reasons import EngineState
-from sidecar.api.report import EngineEntry, ReportSpec, ReportStatus
-from sidecar.kube.client import Client
+from sidecar.api.report import EngineEntry, LoRAPodStatus, ReportSpec, ReportStatus
+from sidecar.kube.client import MERGE_PATCH, Client
 from tests.fakes import kube_faults as faults
 from tests.fakes.kube import FakeKube
 
@@ -65,10 +65,68 @@ class TestOnTheApiServer:
         await ApiDesk(client, "ns", earlier).write(READY)
         desk = ApiDesk(client, "ns", SPEC)
         assert await desk.read() is None
-        with pytest.raises(WriteFailed, match="earlier pod"):
+        with pytest.raises(WriteFailed, match="another pod"):
             await desk.write(AWAY)
         await client.request("DELETE", REPORTS.path("ns", "pod-0"))
         await desk.write(AWAY)
+
+    @pytest.mark.parametrize("owner", ["uid-before", "uid-0"])
+    async def test_a_report_is_ours_only_if_it_goes_when_our_pod_goes(self, client, owner):
+        body = LoRAPodStatus(name="pod-0", namespace="ns", spec=SPEC, status=READY).wire()
+        body["metadata"]["ownerReferences"][0]["uid"] = owner
+        await client.request("POST", REPORTS.path("ns"), body=body)
+        said = await ApiDesk(client, "ns", SPEC).read()
+        assert (said is not None) == (owner == SPEC.pod_uid)
+
+    async def test_the_next_pods_report_of_the_same_name_is_never_written_into(self, kube, client):
+        desk = ApiDesk(client, "ns", SPEC)
+        await desk.write(READY)
+        await client.request("DELETE", REPORTS.path("ns", "pod-0"))
+        later = SPEC.model_copy(update={"pod_uid": "uid-later"})
+        await ApiDesk(client, "ns", later).write(READY)
+        for _ in range(2):
+            with pytest.raises(WriteFailed):
+                await desk.write(AWAY)
+        stored = kube.get(REPORTS, "ns", "pod-0")
+        assert (stored["spec"]["podUID"], stored["status"]["engine"]["state"]) == (
+            "uid-later",
+            "Ready",
+        )
+
+    async def test_two_agents_of_one_pod_write_no_more_than_each_alone_would(self, kube, client):
+        one, two = ApiDesk(client, "ns", SPEC), ApiDesk(client, "ns", SPEC)
+        await one.write(READY)
+        await two.write(AWAY)
+        for _ in range(10):
+            await one.write(READY)
+            await two.write(AWAY)
+        assert [seen.verb for seen in kube.seen] == ["create", "create", "get", "patch"]
+
+    async def test_what_somebody_else_wrote_is_told_once_and_put_right_by_later_writes(
+        self, kube, client, caplog
+    ):
+        desk = ApiDesk(client, "ns", SPEC)
+        await desk.write(READY)
+        path = REPORTS.path("ns", "pod-0")
+        for beat in (1, 2, 3):
+            theirs = {"status": {"loaded": f"{beat}/9"}}
+            await client.request("PATCH", path, body=theirs, content_type=MERGE_PATCH)
+            await desk.write(READY.model_copy(update={"beat": beat}))
+        await desk.write(READY.model_copy(update={"beat": 4}))
+        assert "loaded" not in kube.get(REPORTS, "ns", "pod-0")["status"]
+        assert [r.getMessage() for r in caplog.records if "somebody else" in r.getMessage()] == [
+            "somebody else writes this pod's report too; is there a second agent?"
+        ]
+
+    async def test_a_server_that_sees_a_conflict_in_every_write_is_not_asked_in_a_circle(
+        self, kube, client
+    ):
+        desk = ApiDesk(client, "ns", SPEC)
+        await desk.write(READY)
+        kube.fail(faults.status(409, "Conflict"), verb="patch", times=float("inf"))
+        with pytest.raises(WriteFailed):
+            await desk.write(AWAY)
+        assert len(kube.of("patch")) == 1
 
     async def test_a_report_that_was_deleted_is_made_again(self, client):
         desk = ApiDesk(client, "ns", SPEC)

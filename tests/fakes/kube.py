@@ -282,6 +282,8 @@ class FakeKube:
         version = body.get("metadata", {}).pop("resourceVersion", None)
         if version not in (None, old["metadata"]["resourceVersion"]):
             return _error(409, "Conflict")
+        if body.get("metadata", {}).get("uid") not in (None, old["metadata"]["uid"]):
+            return _error(409, "Conflict")
         new = merged(old, body) if seen.verb == "patch" else body
         if target.resource in self.statuses:
             whole = target.subresource == "status"

@@ -9,7 +9,7 @@ import pytest
 from tests.flows.engine_control import call, held, loads, misbehave, requests
 from tests.rig.adapters import make_adapter
 from tests.rig.polling import until
-from tests.rig.stack import INFERENCE, Stack
+from tests.rig.stack import INFERENCE, REPORTS, Stack
 
 pytestmark = pytest.mark.cluster
 
@@ -190,6 +190,34 @@ def test_a_rotated_token_is_taken_up(stack: Stack):
     make_adapter(stack.adapters / "sql")
     stack.adapter("sql")
     stack.until_reported(pod, {"sql": "Loaded"})
+
+
+@pytest.mark.rule(15)
+def test_the_report_of_an_earlier_pod_of_the_same_name_gives_way_to_ours(stack: Stack):
+    make_adapter(stack.adapters / "sql")
+    stack.adapter("sql")
+    earlier = stack.add_pod("earlier-0", agent=False)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": earlier.name, "uid": earlier.handle.uid}
+    reports = f"{REPORTS}/namespaces/{stack.namespace}/lorapodstatuses"
+    stack.controlplane.api(
+        "POST",
+        reports,
+        {
+            "apiVersion": "lora-sidecar.llmkube.dev/v1alpha1",
+            "kind": "LoRAPodStatus",
+            "metadata": {"name": "again-0", "ownerReferences": [owner]},
+            "spec": {"podName": "again-0", "podUID": earlier.handle.uid, "service": "chat"},
+        },
+    )
+    pod = stack.add_pod("again-0")
+    assert pod.agent
+    log = pod.agent.log
+    until(lambda: "again-0 of another pod is still there" in log.read_text(), "it is told")
+    assert stack.report(pod) == {}
+    stack.remove_pod(earlier)
+    stack.until_reported(pod, {"sql": "Loaded"})
+    assert stack.controlplane.api("GET", f"{reports}/again-0")["spec"]["podUID"] == pod.handle.uid
+    assert "somebody else" not in log.read_text()
 
 
 def test_at_rest_nothing_is_written_and_little_is_asked(stack: Stack):
