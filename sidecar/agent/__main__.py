@@ -180,10 +180,8 @@ async def _ends(
     """Where the report goes, and how to open where adapters come from: files for both, or the API server."""
     namespace = settings.pod_namespace
     if settings.manifests:
-        directory = Path(settings.manifests)
-        return FileDesk(settings.report_file), lambda _: ManifestSource(
-            directory, wake.set, namespace
-        )
+        source = ManifestSource(Path(settings.manifests), wake.set, namespace)
+        return FileDesk(settings.report_file, lambda: source.invalid), lambda _: source
     client = await stack.enter_async_context(
         Client.open(kubeconfig=settings.kubeconfig or None, directory=Path(settings.credentials))
     )

@@ -231,7 +231,14 @@ class Loop:
         if world.adapters is None:
             self._metrics.show((), world.engine)
             return
-        news = (decided.entries, decided.memory, decided.foreign, world.engine, world.scope)
+        news = (
+            decided.entries,
+            decided.memory,
+            decided.foreign,
+            world.engine,
+            world.scope,
+            world.unreadable,
+        )
         if news == self._last:
             return
         self._last = news

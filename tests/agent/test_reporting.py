@@ -118,12 +118,13 @@ class TestOnTheApiServer:
             "somebody else writes this pod's report too; is there a second agent?"
         ]
 
-    async def test_a_server_that_sees_a_conflict_in_every_write_is_not_asked_in_a_circle(
-        self, kube, client
+    @pytest.mark.parametrize("refusal", [(409, "Conflict"), (422, "Invalid")], ids=str)
+    async def test_a_server_that_refuses_every_write_is_not_asked_in_a_circle(
+        self, kube, client, refusal
     ):
         desk = ApiDesk(client, "ns", SPEC)
         await desk.write(READY)
-        kube.fail(faults.status(409, "Conflict"), verb="patch", times=float("inf"))
+        kube.fail(faults.status(*refusal), verb="patch", times=float("inf"))
         with pytest.raises(WriteFailed):
             await desk.write(AWAY)
         assert len(kube.of("patch")) == 1
@@ -174,6 +175,26 @@ class TestInAFile:
         with pytest.raises(WriteFailed, match="cannot be written"):
             await FileDesk(str(tmp_path / "absent" / "report.json")).write(READY)
 
+    async def test_what_is_wrong_with_manifests_stands_beside_the_status(self, tmp_path: Path):
+        invalid = {"ns/a": "a.yaml: spec.path: too short"}
+        desk = FileDesk(str(tmp_path / "report.json"), lambda: invalid)
+        await desk.write(READY)
+        assert json.loads((tmp_path / "report.json").read_text())["invalid"] == invalid
+        assert await desk.read() == READY
+
+    async def test_a_reader_never_sees_half_a_report(self, tmp_path: Path, monkeypatch):
+        desk = FileDesk(str(tmp_path / "report.json"))
+        await desk.write(READY)
+
+        def full(path: Path, *_: object) -> None:
+            path.touch()
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(Path, "write_text", full)
+        with pytest.raises(WriteFailed, match="No space left"):
+            await desk.write(AWAY)
+        assert await desk.read() == READY
+
 
 class _Desk:
     """A desk with memory; it fails as often as it is told to."""
@@ -182,6 +203,7 @@ class _Desk:
         self.written: list[ReportStatus] = []
         self.failures = failures
         self.changed = asyncio.Event()
+        self.aside: dict[str, str] = {}
 
     async def read(self) -> ReportStatus | None:
         return None
@@ -192,6 +214,9 @@ class _Desk:
             raise WriteFailed("not now")
         self.written.append(said)
         self.changed.set()
+
+    def beside(self) -> dict[str, str]:
+        return dict(self.aside)
 
 
 class TestTheReporter:
@@ -226,6 +251,23 @@ class TestTheReporter:
         await reporter.finish()
         await reporter.finish()
         assert len(desk.written) == 1
+
+    async def test_what_a_desk_writes_besides_is_news_too_and_no_beat(self):
+        now, desk, beaten = [0.0], _Desk(), asyncio.Event()
+        reporter = Reporter(desk, clock=lambda: now[0], jitter=0.0)
+        reporter.beaten = beaten.set
+        reporter.say(lambda: READY)
+        task = asyncio.create_task(reporter.run())
+        await desk.changed.wait()
+        desk.changed.clear()
+        desk.aside["ns/a"] = "a.yaml: it is broken"
+        now[0] = 1.0
+        reporter.say(lambda: READY)
+        await desk.changed.wait()
+        await reporter.finish()
+        task.cancel()
+        assert [said.beat for said in desk.written] == [1, 2]
+        assert not beaten.is_set()
 
     async def test_a_beat_asks_the_engine_who_it_is(self):
         now, desk, beaten = [0.0], _Desk(), asyncio.Event()

@@ -283,7 +283,7 @@ class FakeKube:
         if version not in (None, old["metadata"]["resourceVersion"]):
             return _error(409, "Conflict")
         if body.get("metadata", {}).get("uid") not in (None, old["metadata"]["uid"]):
-            return _error(409, "Conflict")
+            return _error(422, "Invalid")
         new = merged(old, body) if seen.verb == "patch" else body
         if target.resource in self.statuses:
             whole = target.subresource == "status"

@@ -63,10 +63,10 @@ def test_a_pod_writes_its_own_report_and_writes_it_again(agent, pod, written):
     assert again["status"] == {"beat": 2}
 
 
-def test_a_patch_that_means_another_object_of_the_name_is_a_conflict(agent, pod, written):
+def test_a_patch_that_means_another_object_of_the_name_is_refused(agent, pod, written):
     change = {"metadata": {"uid": "of-another"}, "status": {"beat": 2}}
 
-    with pytest.raises(ApiError, match="409"):
+    with pytest.raises(ApiError, match="422"):
         agent.api("PATCH", path_of(pod, pod.name), change)
 
     own = {"metadata": {"uid": written["metadata"]["uid"]}, "status": {"beat": 2}}
