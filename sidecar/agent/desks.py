@@ -1,4 +1,4 @@
-"""Where a report lies: on the API server as this pod's LoRAPodStatus, or in a file. When it is written is `reporting`'s.
+"""Where a report lies: on the API server as this pod's LoRAPodStatus, or in a file. When to write is `reporting`'s.
 
 A report of the same name that belongs to an earlier pod (a StatefulSet's names come back) is not ours: it is left to
 the garbage collector, and tried again until it is gone. Who else writes into ours (a second agent in the pod, an

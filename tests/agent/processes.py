@@ -37,7 +37,7 @@ class AgentProcess:
         command: tuple[str, ...] | None = None,
     ) -> None:
         self.manifests = folder / "manifests"
-        self.manifests.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.report_file = folder / "report.json"
         self.port = free_port()
         self.log = folder / "agent.log"
@@ -61,7 +61,8 @@ class AgentProcess:
         self.process.stop()
 
     def write(self, file: str, *documents: object) -> None:
-        """Put a manifest there in one step."""
+        """Put a manifest there in one step, and the directory before the first."""
+        self.manifests.mkdir(parents=True, exist_ok=True)
         draft = self.manifests / f".{file}"
         draft.write_text(yaml.safe_dump_all(documents))
         draft.replace(self.manifests / file)
