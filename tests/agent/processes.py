@@ -26,7 +26,7 @@ def manifest(name: str, path: Path | str, **spec: str) -> dict[str, Any]:
 
 
 class AgentProcess:
-    """From construction until `stop`. `folder` holds its manifests, its report and its log."""
+    """Runs until `end` or exit. `folder` holds manifests, report and log; `options` come after the usual ones."""
 
     def __init__(
         self,
@@ -34,22 +34,22 @@ class AgentProcess:
         engine: EngineProcess,
         *options: str,
         environment: Mapping[str, str] | None = None,
-        command: tuple[str, ...] | None = None,
+        usual: bool = True,
+        port: int | None = None,
     ) -> None:
         self.manifests = folder / "manifests"
         folder.mkdir(parents=True, exist_ok=True)
         self.report_file = folder / "report.json"
-        self.port = free_port()
+        self.port = port or free_port()
         self.log = folder / "agent.log"
-        usual = (
+        told = (
             *("--service", "chat", "--engine-port", str(engine.port)),
             *("--manifests", str(self.manifests), "--report-file", str(self.report_file)),
             *("--listen-port", str(self.port), "--settle", "0"),
         )
         clean = {k: v for k, v in os.environ.items() if not k.startswith("LORA_SIDECAR_")}
-        words = (*(usual if command is None else command), *options)
         self.process = Process(
-            [sys.executable, "-m", "sidecar.agent", *words],
+            [sys.executable, "-m", "sidecar.agent", *(told if usual else ()), *options],
             self.log,
             environment={**clean, "PYTHONPATH": str(ROOT), **(environment or {})},
         )

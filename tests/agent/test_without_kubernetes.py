@@ -72,6 +72,17 @@ def test_a_broken_edit_unloads_nothing_and_is_named_wherever_one_looks(
     assert len(loads(engine)) == 2
 
 
+def test_a_broken_edit_is_told_also_while_nothing_else_happens(
+    agent: AgentProcess, engine: EngineProcess, paths: dict[str, str]
+) -> None:
+    engine.kill()
+    agent.write("a.yaml", manifest("a", paths["a"]))
+    agent.until_reported(a="EngineStarting")
+    (agent.manifests / "a.yaml").write_text("kind: {")
+    until(lambda: "a.yaml" in agent.report()["invalid"], "the report names the file", timeout=15)
+    assert agent.reasons() == {"a": "EngineStarting"}
+
+
 def without_path(path: str) -> dict[str, Any]:
     body = manifest("never", path)
     del body["spec"]["path"]
