@@ -325,6 +325,7 @@ async def get(port: int | None, path: str, host: str = "127.0.0.1") -> tuple[int
         return answer.status, await answer.text()
 
 
+@pytest.mark.field(54)
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
 async def test_it_is_served_on_both_families(host: str) -> None:
     async with serving() as probes:
@@ -338,6 +339,7 @@ NO_IPV6 = {
 }
 
 
+@pytest.mark.field(54)
 @pytest.mark.parametrize(("on_open", "on_bind"), NO_IPV6.values(), ids=NO_IPV6)
 async def test_without_ipv6_it_is_served_on_ipv4(
     monkeypatch: pytest.MonkeyPatch, on_open: OSError | None, on_bind: OSError | None

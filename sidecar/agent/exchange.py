@@ -120,6 +120,8 @@ class Wire:
         name = self._keys.name(admin=admin)
         if name is None:
             return "the engine asks for a key, and none is given"
+        if admin and name != self._keys.ADMIN:
+            return f"the engine refused the {name} for loading and unloading: it asks for its {self._keys.ADMIN}"
         return f"the engine refused the {name}"
 
     async def connect(self, seconds: float) -> bool:
@@ -132,16 +134,21 @@ class Wire:
 
     async def send(self, call: Call) -> Reply:
         """The engine's reply. Raises Refused, Untrusted, Silent or Garbled."""
-        reply = await self._find(call)
-        if reply.status == 401 and await self._keys.refresh():
-            reply = await self._find(call)
-        return reply
+        key = await self._keys.pick(admin=call.admin)
+        reply = await self._find(call, key)
+        if reply.status != 401:
+            return reply
+        if await self._keys.refresh():
+            log.info("the engine refused a key, and its file holds another one by now")
+        # Not only where it changed just now: a call beside this one may have read the files first.
+        fresh = await self._keys.pick(admin=call.admin)
+        return reply if fresh == key else await self._find(call, fresh)
 
-    async def _find(self, call: Call) -> Reply:
+    async def _find(self, call: Call, key: str | None) -> Reply:
         """The reply of the first address at which something listens."""
         for host in self._order():
             try:
-                reply = await self._exchange(host, call)
+                reply = await self._exchange(host, call, key)
             except Refused:
                 continue
             self._known = host
@@ -151,8 +158,7 @@ class Wire:
     def _order(self) -> list[str]:
         return sorted(self._hosts, key=lambda host: host != self._known)
 
-    async def _exchange(self, host: str, call: Call) -> Reply:
-        key = await self._keys.pick(admin=call.admin)
+    async def _exchange(self, host: str, call: Call, key: str | None) -> Reply:
         trust = await self._trust(host)
         async with (
             _translated(host, self._port, call.seconds),

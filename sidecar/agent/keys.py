@@ -23,6 +23,9 @@ class Keys:
     0.5.8 there is the api key only.
     """
 
+    API: Final = "api key"
+    ADMIN: Final = "admin key"
+
     def __init__(
         self,
         *,
@@ -52,8 +55,8 @@ class Keys:
         """What the key of the last `pick` is called."""
         api, admin_key = self._now or (None, None)
         if admin and admin_key:
-            return "admin key"
-        return "api key" if api else None
+            return self.ADMIN
+        return self.API if api else None
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -54,11 +54,17 @@ class ListedAdapters:
 class Agent:
     """Runs while it is entered."""
 
-    def __init__(self, simulator: Simulator, folder: Path, me: Me | None = None) -> None:
+    def __init__(
+        self,
+        simulator: Simulator,
+        folder: Path,
+        me: Me | None = None,
+        engine: Engine | None = None,
+    ) -> None:
         self.simulator = simulator
         self.woken = asyncio.Event()
         self.registry = CollectorRegistry()
-        self.engine = Engine((simulator.host,), simulator.port)
+        self.engine = engine or Engine((simulator.host,), simulator.port)
         self.follower = Follower(
             self.engine, self.woken.set, drift=0.05, clock=time.monotonic, wall=_wall, pulse=0.02
         )

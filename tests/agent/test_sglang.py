@@ -221,6 +221,7 @@ class TestChanges:
             assert (await unload).kind is Kind.UNKNOWN
 
 
+@pytest.mark.rule(14)
 class TestKeys:
     async def test_a_refused_key_is_read_again_and_the_new_one_shown_once(
         self, tmp_path: Path
@@ -240,6 +241,24 @@ class TestKeys:
                     "Bearer old",
                     "Bearer new",
                 ]
+
+    async def test_of_two_calls_that_are_refused_the_later_gets_the_new_key_as_well(
+        self, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "key"
+        file.write_text("old")
+        async with (
+            Simulator(Options(api_key="old")) as simulator,
+            Engine(["127.0.0.1"], simulator.port, keys=Keys(api_file=file)) as client,
+        ):
+            await client.models()
+            simulator.options.api_key = "new"
+            file.write_text("new")
+            simulator.faults.add(Fault("/v1/models", "delay", seconds=0.2))
+            slow = asyncio.create_task(client.models())
+            await until(lambda: len(simulator.asked) == 2)
+            await client.models()
+            assert (await slow).base == "tiny-base"
 
     async def test_a_changed_key_lets_a_change_through_that_was_refused(
         self, tmp_path: Path
@@ -268,6 +287,7 @@ class TestKeys:
         assert "S3CRET" not in repr(keys)
 
 
+@pytest.mark.rule(14)
 class TestAddresses:
     async def test_where_nothing_listens_it_is_refused(self) -> None:
         port = free_port()
@@ -394,6 +414,7 @@ class TestConnections:
             assert (await client.load("a", "/a")).kind is Kind.UNKNOWN
 
 
+@pytest.mark.rule(14)
 class TestTls:
     async def test_the_certificate_in_the_file_is_trusted_though_it_has_expired(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -51,6 +51,8 @@ async def test_the_client_shows_each_key_where_it_is_asked_for(
     assert (await guarded.client.unload(name)).ok
 
 
+@pytest.mark.rule(14)
+@pytest.mark.field(9)
 async def test_the_client_says_which_key_was_refused(guarded: Subject, gallery: Gallery) -> None:
     async with engine(guarded, keys=Keys(api_value="x", admin_value="y")) as client:
         with pytest.raises(Unauthorized, match="refused the api key"):
@@ -62,6 +64,7 @@ async def test_the_client_says_which_key_was_refused(guarded: Subject, gallery: 
             await client.server_info()
 
 
+@pytest.mark.rule(14)
 async def test_a_pinned_certificate_must_be_the_engines(
     guarded: Subject, tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
@@ -77,6 +80,8 @@ async def test_a_pinned_certificate_must_be_the_engines(
         assert (await client.unload("nobody")).kind is Kind.REFUSED
 
 
+@pytest.mark.rule(14)
+@pytest.mark.field(52)
 async def test_an_engine_on_ipv6_alone_is_found(guarded: Subject) -> None:
     assert await guarded.client.connect()
     assert (await guarded.client.models()).base == "tiny-base"

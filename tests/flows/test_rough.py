@@ -112,6 +112,7 @@ class TestKeys:
     ARGS = ("--api-key", "for-reads", "--admin-api-key", "for-changes")
 
     @pytest.mark.rule(14)
+    @pytest.mark.field(9)
     def test_both_keys_from_files_load(self, stack: Stack, tmp_path: Path):
         stack.engine_args = self.ARGS
         settings = self.files(tmp_path, "for-reads", "for-changes")
@@ -121,6 +122,7 @@ class TestKeys:
         stack.until_reported(pod, {"sql": "Loaded"})
 
     @pytest.mark.rule(14)
+    @pytest.mark.field(9)
     def test_a_wrong_admin_key_is_named_and_its_rotation_is_noticed(
         self, stack: Stack, tmp_path: Path
     ):
@@ -144,6 +146,7 @@ class TestKeys:
         stack.until_reported(pod, {"sql": "Loaded"})
 
     @pytest.mark.rule(14)
+    @pytest.mark.field(9)
     def test_a_missing_api_key_is_said(self, stack: Stack):
         stack.engine_args = ("--api-key", "for-reads")
         make_adapter(stack.adapters / "sql")
@@ -159,6 +162,7 @@ class TestKeys:
 
 
 @pytest.mark.rule(14)
+@pytest.mark.field(52)
 def test_an_engine_that_listens_on_ipv6_only_is_found(stack: Stack):
     make_adapter(stack.adapters / "sql")
     stack.adapter("sql")
