@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from sidecar.agent import reload
-from sidecar.agent.outcome import cause
+from sidecar.agent.answers import Kind
+from sidecar.agent.outcome import cause, unload_key
 from sidecar.agent.pathview import PathState
 from sidecar.agent.scratch import Scratch
 from sidecar.agent.state import Entry, Held, Load, Unload
@@ -113,9 +114,9 @@ def _follows_unload(pass_: Scratch, adapter: LoRAAdapter) -> bool:
 
 
 def _busy(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
-    stuck = any(pass_.is_stuck(running) for running in pass_.calls(adapter.handle))
-    text = f"waits for the unload of {adapter.handle}, which is stuck" if stuck else ""
-    return Entry(adapter, Reason.LOADING, text)
+    for running in pass_.calls(adapter.handle):
+        pass_.is_stuck(running)  # asks to look again in time
+    return Entry(adapter, Reason.LOADING, pass_.behind)
 
 
 def _present(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
@@ -144,6 +145,11 @@ def _elsewhere(pass_: Scratch, adapter: LoRAAdapter, at: str) -> Entry:
         return Entry(adapter, Reason.LOADING, "waits for the engine to say what its arguments load")
     if not owned:
         text = f"the engine holds {adapter.handle} from {at}, which was not loaded by lora-sidecar"
+        if not at:
+            text = (
+                f"the engine holds an adapter named {adapter.handle} that lora-sidecar did not load; SGLang before"
+                " 0.5.4.post2 cannot say from where"
+            )
         return Entry(adapter, Reason.NAME_TAKEN, text)
     refused = pass_.unload_refused()
     if refused:
@@ -153,7 +159,7 @@ def _elsewhere(pass_: Scratch, adapter: LoRAAdapter, at: str) -> Entry:
         return replace(why_not, text=f"{why_not.text}; until then {at} stays loaded".lstrip("; "))
     uid, key = adapter.metadata.uid, adapter.key
     pass_.unloads.append(Unload(uid, key, adapter.handle, at, replacing=True))
-    return Entry(adapter, Reason.LOADING, f"replaces {at}")
+    return Entry(adapter, Reason.LOADING, pass_.behind or f"replaces {at}")
 
 
 def _missing(pass_: Scratch, adapter: LoRAAdapter, *, follows: bool = False) -> Entry:
@@ -166,9 +172,27 @@ def _missing(pass_: Scratch, adapter: LoRAAdapter, *, follows: bool = False) -> 
         evicted = "evicted by SGLang: " if adapter.handle in pass_.held else ""
         text = f"{evicted}the engine holds at most {limit} adapters (--max-loaded-loras)"
         return Entry(adapter, Reason.CAPACITY_EXCEEDED, text)
-    pass_.held.pop(adapter.handle, None)
+    if not follows and _needs_unload(pass_, load):
+        return _unload_before(pass_, adapter, load)
+    if not (pass_.stuck and pass_.stuck.handle == adapter.handle):
+        pass_.held.pop(adapter.handle, None)
     pass_.loads.append(replace(load, follows=follows))
-    return Entry(adapter, Reason.LOADING)
+    return Entry(adapter, Reason.LOADING, pass_.behind)
+
+
+def _needs_unload(pass_: Scratch, load: Load) -> bool:
+    failure = pass_.failures.get(load.uid)
+    return failure is not None and failure.kind is Kind.INCOMPLETE_UNLOAD
+
+
+def _unload_before(pass_: Scratch, adapter: LoRAAdapter, load: Load) -> Entry:
+    """SGLang 0.5.21 and later refuse a load whose handle's last unload has not ended, until one has."""
+    failure = pass_.waiting(unload_key(load.handle))
+    if failure:
+        return Entry(adapter, Reason.RETRYING, failure.text)
+    pass_.unloads.append(Unload(load.uid, load.key, load.handle, load.path))
+    text = f"an unload of {load.handle} did not end: it is sent once more before the load"
+    return Entry(adapter, Reason.LOADING, pass_.behind or text)
 
 
 def _loadable(pass_: Scratch, adapter: LoRAAdapter) -> tuple[Load | None, Entry]:
@@ -190,5 +214,8 @@ def _loadable(pass_: Scratch, adapter: LoRAAdapter) -> tuple[Load | None, Entry]
         return None, Entry(adapter, failure.reason, failure.text)
     if not pass_.world.engine.settled:
         text = "waits for the engine to say how it was started"
+        return None, Entry(adapter, Reason.LOADING, text)
+    if pass_.untold:
+        text = "waits for the engine to name the adapters that it holds"
         return None, Entry(adapter, Reason.LOADING, text)
     return load, Entry(adapter, Reason.LOADING)

@@ -91,6 +91,7 @@ class Caller:
 
     def start(self, action: Action) -> None:
         """Begin a call; what comes of it is learnt when it ends."""
+        self._follower.changing()
         task = asyncio.create_task(self._call(action))
         self._running[task] = Running(action, self._clock())
         task.add_done_callback(self._ended)

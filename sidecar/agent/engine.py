@@ -25,6 +25,9 @@ PULSE_REFUSED: Final = 0.1
 LIST_GAP: Final = 0.02
 """Seconds between two lists at the least, however often they are asked for."""
 INFO_PAUSE: Final = 1.0
+NAMES_SECONDS: Final = 10.0
+RESERVED: Final = "lora-sidecar-probe"
+"""A handle that nobody loads. SGLang 0.5.1: the refusal to unload it names what is loaded."""
 
 
 class Follower:
@@ -51,6 +54,7 @@ class Follower:
         self._asked = asyncio.Event()
         self._list_wanted = False
         self._changed_at = 0.0
+        self._open = 0
         self._list_began = float("-inf")
         self.looked = asyncio.Event()
 
@@ -72,9 +76,16 @@ class Follower:
         """Ask the engine again who it is; loads wait for that."""
         self._become(life.asked_again(self._life, self._clock()))
 
+    def changing(self) -> None:
+        """A change is being sent: until it is `changed`, names are not asked for, as SGLang would answer after it."""
+        self._open += 1
+
     def changed(self, held: Mapping[str, str] | None) -> None:
         """An answer to a change told what the engine holds: lists that began before it no longer count."""
+        self._open -= 1
         self._changed_at = self._clock()
+        names = frozenset(held) if held is not None else None
+        self._become(life.named(self._life, names, self._changed_at))
         if held is not None:
             self._become(life.changed(self._life, held))
 
@@ -142,8 +153,23 @@ class Follower:
             if self._changed_at <= began:
                 now = self._clock()
                 self._become(life.listed(self._life, listing, now, self._wall()))
+                await self._ask_names()
             else:
                 self._list_wanted = True
+
+    async def _ask_names(self) -> None:
+        """Ask an engine that cannot list which handles it holds: between changes, as it takes SGLang's one lock."""
+        view = self.view
+        if view.lists or not view.tells_names or view.state is not EngineState.READY or self._open:
+            return
+        began = self._clock()
+        try:
+            async with asyncio.timeout(NAMES_SECONDS):
+                answer = await self._engine.unload(RESERVED)
+        except TimeoutError:
+            return
+        if answer.names is not None and self._changed_at <= began and not self._open:
+            self._become(life.named(self._life, answer.names, self._clock()))
 
     async def _identify(self) -> None:
         while True:
@@ -157,3 +183,5 @@ class Follower:
                     await asyncio.sleep(INFO_PAUSE)
                 else:
                     self._become(life.identified(self._life, info, self._wall()))
+                    if self.view.tells_names and not self.view.lists:
+                        self.list_now()

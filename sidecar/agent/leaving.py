@@ -4,7 +4,7 @@ Never by ignorance: only what we loaded (or adopted) is unloaded, and only where
 it. SGLang loads an unloaded adapter again when a client names it, so what we unloaded is remembered and unloaded anew.
 """
 
-from sidecar.agent.outcome import unload_key
+from sidecar.agent.outcome import SAFE_UNLOAD, unload_key
 from sidecar.agent.scratch import Scratch
 from sidecar.agent.state import Entry, Held, Tombstone, Unload
 from sidecar.api.adapter import LoRAAdapter
@@ -25,8 +25,22 @@ def goodbye(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
 def _text(pass_: Scratch, held: Held, reason: Reason) -> str:
     if reason is Reason.UNLOAD_REFUSED:
         return pass_.unload_refused() or "the engine's own arguments load it"
+    if reason is Reason.UNLOAD_STUCK:
+        return _why_stuck(pass_)
     failure = pass_.failures.get(unload_key(held.handle))
     return failure.text if failure and reason is Reason.UNLOADING else ""
+
+
+def _why_stuck(pass_: Scratch) -> str:
+    version = pass_.world.engine.version
+    if version >= SAFE_UNLOAD:
+        return (
+            "SGLang waits for the requests that use it; no other load or unload can be done before"
+        )
+    return (
+        "SGLang 0.5.1 to 0.5.21 may hang for ever when it unloads (0.5.22 does not), and no other load or unload can be"
+        " done before: restart the engine"
+    )
 
 
 def let_go_of_the_rest(pass_: Scratch) -> None:
@@ -59,6 +73,8 @@ def let_go(pass_: Scratch, held: Held) -> Reason:
     """Unload something that is held, if that may be; the reason is what may be said of it."""
     if not pass_.ready or pass_.calls(held.handle):
         return _still_leaving(pass_, held)
+    if pass_.stuck and pass_.stuck.handle == held.handle:
+        return Reason.UNLOAD_STUCK
     if pass_.listed.get(held.handle) != held.path:
         del pass_.held[held.handle]
         if held.owned and held.handle not in pass_.tombstones:

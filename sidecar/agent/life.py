@@ -73,6 +73,7 @@ def listed(life: Life, listing: Listing, now: float, wall: datetime) -> Life:
     first = view.since is None
     view = replace(
         view,
+        names=None if listing.supported else view.names,
         since=view.since or wall,
         model=listing.base,
         held=listing.loaded,
@@ -88,6 +89,15 @@ def changed(life: Life, held: Mapping[str, str]) -> Life:
     if life.view.held is None:
         return life
     return replace(life, view=replace(life.view, held=held))
+
+
+def named(life: Life, names: frozenset[str] | None, now: float) -> Life:
+    """An engine that cannot list told the handles that it holds; None: they may have changed since."""
+    if life.view.lists or (names is None and life.view.names is None):
+        return life
+    if names is None:
+        return replace(life, view=replace(life.view, names=None))
+    return replace(life, view=replace(life.view, names=names, named_at=now))
 
 
 def asked_again(life: Life, now: float) -> Life:
@@ -106,6 +116,8 @@ def identified(life: Life, info: ServerInfo, wall: datetime) -> Life:
     view = replace(
         life.view, info=info, boot=boot, settled=True, since=wall if moved else life.view.since
     )
+    if moved:
+        view = replace(view, names=None)
     return replace(life, view=_judged(view), last_boot=boot, refused=False, settle_by=None)
 
 

@@ -95,7 +95,8 @@ def _loaded(memory: Memory, load: Load, outcome: Outcome) -> Memory:
         loaded_at=outcome.at,
         signature=load.signature if load.signature == outcome.after else "",
     )
-    return Memory(
+    return replace(
+        memory,
         held=with_item(memory.held, load.handle, held),
         failures=without(memory.failures, load.uid),
         tombstones=without(memory.tombstones, load.handle),
@@ -118,9 +119,12 @@ def _failure(memory: Memory, load: Load, outcome: Outcome, now: float, salt: str
         reason = Reason.CAPACITY_EXCEEDED
     elif answer.kind is Kind.UNAUTHORIZED:
         reason, wait = Reason.ENGINE_UNAUTHORIZED, LONGEST_PAUSE
-    elif answer.kind is Kind.ALREADY_LOADED and tries <= RACES:
+    elif (answer.kind is Kind.ALREADY_LOADED and tries <= RACES) or (
+        answer.kind is Kind.INCOMPLETE_UNLOAD and tries == 1
+    ):
         wait = 0.0
-    return Failure(reason, answer.text or reason.sentence, permanent, tries, now + wait, because)
+    text = answer.text or reason.sentence
+    return Failure(reason, text, permanent, tries, now + wait, because, answer.kind)
 
 
 def _after_unload(
@@ -135,7 +139,7 @@ def _after_unload(
     if kind in (Kind.OK, Kind.UNKNOWN_NAME):
         return _buried(memory, unload, outcome.boot, now, version)
     if kind is Kind.UNKNOWN:
-        return replace(memory, doubtful=with_item(memory.doubtful, unload.handle, now))
+        memory = replace(memory, doubtful=with_item(memory.doubtful, unload.handle, now))
     before = memory.failures.get(unload_key(unload.handle))
     tries = before.tries + 1 if before else 1
     failed = Failure(
@@ -155,12 +159,24 @@ def _buried(
     held = memory.held.get(unload.handle)
     gone = held is not None and held.path == unload.path
     stone = next_tombstone(memory.tombstones, unload.handle, unload.path, boot, now, version)
-    return Memory(
+    stuck = memory.stuck if memory.stuck and memory.stuck.handle != unload.handle else None
+    return replace(
+        memory,
+        stuck=stuck,
         held=without(memory.held, unload.handle) if gone else memory.held,
-        failures=without(memory.failures, unload_key(unload.handle)),
+        failures=_unloaded(memory.failures, unload),
         tombstones=with_item(memory.tombstones, unload.handle, stone),
         doubtful=without(memory.doubtful, unload.handle),
     )
+
+
+def _unloaded(failures: Mapping[str, Failure], unload: Unload) -> Mapping[str, Failure]:
+    """No failure to unload it is left, and a load that waited for that may be sent."""
+    left = without(failures, unload_key(unload.handle))
+    waiting = left.get(unload.uid)
+    if waiting is None or waiting.kind is not Kind.INCOMPLETE_UNLOAD:
+        return left
+    return with_item(left, unload.uid, replace(waiting, kind=Kind.TRANSIENT))
 
 
 def next_tombstone(

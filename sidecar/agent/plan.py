@@ -10,7 +10,7 @@ from dataclasses import replace
 from sidecar.agent import arriving, leaving
 from sidecar.agent.outcome import SAFE_UNLOAD, unload_key
 from sidecar.agent.scratch import Scratch
-from sidecar.agent.state import Action, Entry, Load, Me, Memory, Plan, Unload, World
+from sidecar.agent.state import Action, Entry, Load, Me, Memory, Plan, Stuck, Unload, World
 from sidecar.api.adapter import LoRAAdapter
 
 
@@ -27,8 +27,8 @@ def plan(world: World, memory: Memory, me: Me, now: float) -> Plan:
 
 def _of_this_engine(world: World, memory: Memory) -> Memory:
     """Forget what an earlier engine process held, and doubts that a newer list has answered."""
-    boot, listed_at = world.engine.boot, world.engine.listed_at
-    doubtful = {handle: since for handle, since in memory.doubtful.items() if since >= listed_at}
+    boot, seen_at = world.engine.boot, world.engine.seen_at
+    doubtful = {handle: since for handle, since in memory.doubtful.items() if since >= seen_at}
     if not boot:
         return replace(memory, doubtful=doubtful)
     return replace(
@@ -40,6 +40,7 @@ def _of_this_engine(world: World, memory: Memory) -> Memory:
         },
         tombstones={h: stone for h, stone in memory.tombstones.items() if stone.boot == boot},
         doubtful=doubtful,
+        stuck=memory.stuck if memory.stuck and memory.stuck.boot == boot else None,
     )
 
 
@@ -75,7 +76,7 @@ def _result(pass_: Scratch, adapters: tuple[LoRAAdapter, ...]) -> Plan:
     world, memory = pass_.world, pass_.memory
     order = [adapter.metadata.uid for adapter in adapters]
     lost_all = _lost_all(pass_)
-    kept = {unload_key(handle) for handle in pass_.listed}
+    kept = _kept(pass_) if pass_.failures else set()
     failures = {
         uid: failure
         for uid, failure in pass_.failures.items()
@@ -84,23 +85,48 @@ def _result(pass_: Scratch, adapters: tuple[LoRAAdapter, ...]) -> Plan:
     return Plan(
         actions=() if lost_all else _chosen(pass_),
         entries=tuple(pass_.entries[uid] for uid in order),
-        memory=replace(memory, held=pass_.held, failures=failures, tombstones=pass_.tombstones),
+        memory=replace(
+            memory,
+            held=pass_.held,
+            failures=failures,
+            tombstones=pass_.tombstones,
+            stuck=pass_.stuck,
+        ),
         hash=tuple(pass_.hash),
-        list_now=pass_.ready and bool(memory.doubtful),
+        list_now=pass_.ready and world.engine.lists and bool(memory.doubtful),
         identify=lost_all,
-        foreign=_foreign(pass_) if world.engine.held else (),
+        foreign=_foreign(pass_) if pass_.listed else (),
         wake_at=min(pass_.times, default=None),
     )
+
+
+def _kept(pass_: Scratch) -> set[str]:
+    """Which failures to unload still matter: those of handles that may be unloaded once more."""
+    handles = {*pass_.listed, *pass_.wanted_handles}
+    if pass_.stuck:
+        handles.add(pass_.stuck.handle)
+    return {unload_key(handle) for handle in handles}
 
 
 def _chosen(pass_: Scratch) -> tuple[Action, ...]:
     open_actions = pass_.open_actions()
     if open_actions:
         return tuple(load for load in pass_.loads if _may_follow(load, open_actions))[:1]
+    if pass_.stuck:
+        return _probe(pass_, pass_.stuck)
     unload_first = pass_.world.engine.version >= SAFE_UNLOAD
     loads: tuple[Action, ...] = tuple(pass_.loads)
     unloads: tuple[Action, ...] = tuple(pass_.unloads)
     return (unloads + loads if unload_first else loads + unloads)[:1]
+
+
+def _probe(pass_: Scratch, stuck: Stuck) -> tuple[Action, ...]:
+    """The stuck unload once more, since nobody waits for its answer: it is answered when the engine is free again."""
+    known = pass_.ready and pass_.world.engine.boot == stuck.boot
+    doubtful = stuck.handle in pass_.memory.doubtful
+    if not known or doubtful or pass_.waiting(unload_key(stuck.handle)):
+        return ()
+    return (Unload(stuck.uid, stuck.key, stuck.handle, stuck.path),)
 
 
 def _may_follow(load: Load, open_actions: list[Action]) -> bool:
@@ -115,7 +141,8 @@ def _lost_all(pass_: Scratch) -> bool:
     engine = pass_.world.engine
     if not pass_.ready or not engine.lists or pass_.world.running:
         return False
-    mine = [held for held in pass_.memory.held.values() if held.owned]
+    stuck = pass_.stuck.handle if pass_.stuck else None
+    mine = [held for held in pass_.memory.held.values() if held.owned and held.handle != stuck]
     return bool(mine) and not any(held.handle in pass_.listed for held in mine)
 
 

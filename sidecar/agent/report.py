@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from sidecar.agent.state import EngineView, Entry, Held, Memory, Plan, Scope, Tombstone
+from sidecar.agent.state import EngineView, Entry, Held, Memory, Plan, Scope, Stuck, Tombstone
 from sidecar.api.reasons import Reason, State, worst
 from sidecar.api.report import (
     ENTRY_LIMIT,
@@ -66,8 +66,16 @@ def _unloaded(plan: Plan) -> list[UnloadedEntry]:
         if held.owned and (handle, held.path) not in said and handle not in plan.foreign
     }
     stones = {**left, **plan.memory.tombstones}
+    stuck = plan.memory.stuck
+    if stuck:
+        stones[stuck.handle] = Tombstone(stuck.path, stuck.boot)
     return [
-        UnloadedEntry(handle=handle, path=stone.path, boot_id=stone.boot)
+        UnloadedEntry(
+            handle=handle,
+            path=stone.path,
+            boot_id=stone.boot,
+            stuck=True if stuck and handle == stuck.handle else None,
+        )
         for handle, stone in sorted(stones.items())
     ]
 
@@ -161,7 +169,21 @@ def recall(said: ReportStatus) -> Memory:
         if entry.state in (State.LOADED, State.UNLOADING) and entry.name and entry.path
     }
     stones = {stone.handle: Tombstone(stone.path, stone.boot_id) for stone in said.unloaded}
-    return Memory(held=held, tombstones=stones)
+    return Memory(held=held, tombstones=stones, stuck=_stuck(said, boot))
+
+
+def _stuck(said: ReportStatus, boot: str) -> Stuck | None:
+    """The unload that was stuck when the report was written, whether or not an adapter's entry says so."""
+    entries = {entry.name: entry for entry in said.adapters if entry.state is State.UNLOADING}
+    for stone in said.unloaded:
+        if stone.stuck:
+            entry = entries.get(stone.handle)
+            uid, key = (entry.uid, entry.adapter) if entry else ("", "")
+            return Stuck(uid, key, stone.handle, stone.path, stone.boot_id)
+    for entry in entries.values():
+        if entry.reason is Reason.UNLOAD_STUCK:
+            return Stuck(entry.uid, entry.adapter, entry.name, entry.path, boot)
+    return None
 
 
 # --- when to write ----------------------------------------------------------------------------

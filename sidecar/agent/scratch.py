@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from sidecar.agent.answers import Kind
 from sidecar.agent.state import (
     Action,
     Entry,
@@ -16,6 +17,7 @@ from sidecar.agent.state import (
     Me,
     Memory,
     Running,
+    Stuck,
     Tombstone,
     Unload,
     World,
@@ -48,6 +50,7 @@ class Scratch:
     failures: dict[str, Failure] = field(init=False)
     tombstones: dict[str, Tombstone] = field(init=False)
     listed: Mapping[str, str] = field(init=False)
+    stuck: Stuck | None = field(init=False)
     wanted_handles: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,13 +59,48 @@ class Scratch:
         self.failures = dict(self.memory.failures)
         self.tombstones = dict(self.memory.tombstones)
         self.listed = self._listed()
+        self.stuck = self._stuck()
         self.wanted_handles = frozenset(adapter.handle for adapter in self.good.values())
 
     def _listed(self) -> Mapping[str, str]:
         engine = self.world.engine
         if engine.lists:
             return engine.held or {}
-        return {handle: held.path for handle, held in self.memory.held.items()}
+        paths = self._remembered()
+        if engine.names is None:
+            return paths
+        told = {**dict.fromkeys(engine.names, ""), **engine.startup_handles, **paths}
+        return {handle: path for handle, path in told.items() if handle in engine.names}
+
+    def _remembered(self) -> dict[str, str]:
+        """What the engine may hold by our own doing, where it cannot list it."""
+        paths = {handle: held.path for handle, held in self.memory.held.items()}
+        boot, alone = self.world.engine.boot, not self.world.engine.tells_names
+        for failure in self.memory.failures.values():
+            unsure = failure.kind is Kind.UNKNOWN or (alone and failure.kind is Kind.ALREADY_LOADED)
+            if unsure and failure.cause and failure.cause[3] == boot:
+                paths.setdefault(failure.cause[0], failure.cause[1])
+        return paths
+
+    def _stuck(self) -> Stuck | None:
+        """The unload that everything waits for: an open one, or one that an earlier life of this agent left."""
+        for running in self.world.running:
+            action = running.action
+            if isinstance(action, Unload) and self.is_stuck(running):
+                boot = self.world.engine.boot
+                return Stuck(action.uid, action.key, action.handle, action.path, boot)
+        return self.memory.stuck
+
+    @property
+    def behind(self) -> str:
+        """What a change has to wait for; "" where nothing is stuck."""
+        return f"waits for the unload of {self.stuck.handle}, which is stuck" if self.stuck else ""
+
+    @property
+    def untold(self) -> bool:
+        """Whether the engine has yet to name what it holds: a load before that could be a second one, which leaks."""
+        engine = self.world.engine
+        return not engine.lists and engine.tells_names and engine.names is None
 
     @property
     def ready(self) -> bool:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
-from sidecar.agent.answers import Answer, ServerInfo
+from sidecar.agent.answers import Answer, Kind, ServerInfo
 from sidecar.agent.pathview import Hashed, PathView
 from sidecar.api.adapter import LoRAAdapter
 from sidecar.api.reasons import EngineState, Reason, State
@@ -20,6 +20,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Scope = Literal["all", "own"]
+
+TELLS_NAMES: Final = (0, 5, 1)
+"""From this SGLang on, the refusal to unload an unknown handle names those that are loaded."""
 
 
 def without(mapping: Mapping[K, V], *keys: K) -> Mapping[K, V]:
@@ -46,6 +49,9 @@ class EngineView:
     `held` is what it lists, handle to path: None until it has answered once. `listed_at` is the monotonic time of that
     answer. `boot` names the engine process; it is "" while unknown. `settled` says that `/server_info` has answered
     or has been waited for long enough, so that loads may begin.
+
+    Where it cannot list (`lists`), `names` are the handles that it told in another way, at `named_at`; None while it
+    has not, or a call since then may have changed them.
     """
 
     state: EngineState = EngineState.STARTING
@@ -57,6 +63,8 @@ class EngineView:
     held: Mapping[str, str] | None = None
     lists: bool = True
     listed_at: float = 0.0
+    names: frozenset[str] | None = None
+    named_at: float = 0.0
     info: ServerInfo | None = None
     settled: bool = False
 
@@ -64,6 +72,16 @@ class EngineView:
     def version(self) -> tuple[int, ...]:
         """SGLang's version as numbers; () while unknown."""
         return self.info.version_numbers if self.info else ()
+
+    @property
+    def tells_names(self) -> bool:
+        """Whether it can be asked for the handles that it holds, should it not list them."""
+        return self.version >= TELLS_NAMES
+
+    @property
+    def seen_at(self) -> float:
+        """The time from which what it told of its adapters counts, by whichever way it tells them."""
+        return self.listed_at if self.lists or not self.tells_names else self.named_at
 
     @property
     def startup_handles(self) -> Mapping[str, str]:
@@ -209,7 +227,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A load that failed, and when it may be tried again.
+    """A load that failed, and when it may be tried again. `kind` is how SGLang answered it.
 
     `cause` is what must change for a permanent failure to be worth another try: handle, path, files, engine process
     and retry annotation.
@@ -221,6 +239,7 @@ class Failure:
     tries: int
     retry_at: float
     cause: tuple[str, ...]
+    kind: Kind = Kind.TRANSIENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +250,17 @@ class Tombstone:
     boot: str
     tries: int = 0
     retry_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """An unload that this engine process has left without an answer for too long: nothing else can change before."""
+
+    uid: str
+    key: str
+    handle: str
+    path: str
+    boot: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,3 +275,4 @@ class Memory:
     failures: Mapping[str, Failure] = field(default_factory=_none)
     tombstones: Mapping[str, Tombstone] = field(default_factory=_none)
     doubtful: Mapping[str, float] = field(default_factory=_none)
+    stuck: Stuck | None = None

@@ -53,11 +53,12 @@ class EngineEntry(Part):
 
 
 class UnloadedEntry(Part):
-    """A handle that was unloaded and must stay so until its engine process ends."""
+    """A handle that was unloaded and must stay so until its engine process ends; `stuck`: no answer yet."""
 
     handle: str
     path: str
     boot_id: str
+    stuck: bool | None = None
 
 
 class ReportStatus(Part):
