@@ -24,7 +24,7 @@ from aiohttp import web
 from sidecar.kube.client import Client, Resource
 from sidecar.kube.credentials import Access, Credentials
 from tests.fakes import kube_faults as faults
-from tests.fakes.kube_memory import Event, Memory, merged, selected
+from tests.fakes.kube_memory import Event, Memory, applied, merged, selected
 from tests.fakes.kube_requests import Seen, Target
 
 Object = dict[str, Any]
@@ -284,7 +284,9 @@ class FakeKube:
             return _error(409, "Conflict")
         if body.get("metadata", {}).get("uid") not in (None, old["metadata"]["uid"]):
             return _error(422, "Invalid")
-        new = merged(old, body) if seen.verb == "patch" else body
+        applies = seen.headers.get("Content-Type", "").startswith("application/apply-patch")
+        patched = applied if applies else merged
+        new = patched(old, body) if seen.verb == "patch" else body
         if target.resource in self.statuses:
             whole = target.subresource == "status"
             new = {**(old if whole else new), "status": (new if whole else old).get("status", {})}

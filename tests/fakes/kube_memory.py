@@ -122,6 +122,16 @@ def merged(target: Any, patch: Any) -> Any:
     return result
 
 
+def applied(target: Any, patch: Any) -> Any:
+    """Server-side apply, as far as it is used here: lists are merged by the name of their items."""
+    if isinstance(patch, dict) and isinstance(target, dict):
+        return target | {name: applied(target.get(name), value) for name, value in patch.items()}
+    if isinstance(patch, list) and isinstance(target, list):
+        sent = {item["name"]: item for item in patch}
+        return [applied(item, sent.get(item["name"], {})) for item in target]
+    return copy.deepcopy(patch)
+
+
 def selected(item: Object, path: str) -> str:
     """The value of a selectable field; empty where it is not set."""
     value: Any = item
