@@ -3,13 +3,14 @@
 import asyncio
 import base64
 import contextlib
+import io
 import ssl
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
 from injector import certificates as c
 from injector.bundles import WEBHOOKS
@@ -165,9 +166,10 @@ async def test_a_mounted_certificate_swapped_under_load_fails_no_review(
                 *answers, _ = await asyncio.gather(*calls, mounted.attempt())
                 assert {one.status for one in answers} == {200}
             assert mounted.serving.shown.chain == states[number].data()[c.CERT]
-        text = generate_latest(registry).decode()
-        assert 'reviews_total{decision="inject",reason="asked"} 60.0' in text
-        assert f"not_after_seconds {mounted.serving.not_after}"[:25] in text
+        labels = {"decision": "inject", "reason": "asked"}
+        assert registry.get_sample_value("lora_sidecar_injector_reviews_total", labels) == 60
+        end = registry.get_sample_value("lora_sidecar_injector_certificate_not_after_seconds")
+        assert end == mounted.serving.not_after
 
 
 async def test_what_is_no_review_is_refused(client) -> None:
@@ -184,4 +186,6 @@ async def test_what_is_no_review_is_refused(client) -> None:
         assert (await session.post(url, data=b"x")).status == 415
         assert (await session.post(url, json={})).status == 500
         headers = {"Content-Type": "application/json"}
-        assert (await session.post(url, data=bytes(LIMIT + 1), headers=headers)).status == 413
+        assert (
+            await session.post(url, data=io.BytesIO(bytes(LIMIT + 1)), headers=headers)
+        ).status == 413
