@@ -1,0 +1,75 @@
+"""Which of the engine's mounts the agent is given too, read-only: those that adapters and models can lie in.
+
+Never secrets, tokens or the node's own directories and sockets: the agent sees no more than it needs.
+"""
+
+import posixpath
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from injector.engine import environment
+
+_SAFE: Final = frozenset(
+    {"persistentVolumeClaim", "csi", "nfs", "image", "configMap", "emptyDir", "ephemeral"}
+)
+_NODE_OWN: Final = ("/dev", "/proc", "/sys", "/run", "/var/run")
+_VARIABLE: Final = re.compile(r"\$\((\w+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The agent's mounts, the environment that their subPathExpr needs, and what a user should know."""
+
+    mounts: tuple[dict[str, Any], ...]
+    env: tuple[dict[str, Any], ...]
+    warnings: tuple[str, ...]
+
+
+def shared(container: dict[str, Any], volumes: list[dict[str, Any]]) -> Shared:
+    """Choose among the mounts of the engine's container."""
+    by_name = {volume["name"]: volume for volume in volumes}
+    entries = environment(container)
+    mounts: list[dict[str, Any]] = []
+    env: dict[str, dict[str, Any]] = {}
+    warnings: list[str] = []
+    for mount in container.get("volumeMounts") or []:
+        if not _may(by_name.get(mount["name"], {})):
+            continue
+        needed = _VARIABLE.findall(mount.get("subPathExpr", ""))
+        unknown = [name for name in needed if not _copyable(entries.get(name))]
+        if unknown:
+            warnings.append(
+                f"the mount {mount['mountPath']} is not shared with the agent: its subPathExpr needs {unknown[0]},"
+                " which is neither a literal nor a fieldRef"
+            )
+            continue
+        env |= {name: entries[name] for name in needed}
+        kept = {k: mount[k] for k in ("name", "mountPath", "subPath", "subPathExpr") if k in mount}
+        mounts.append(kept | {"readOnly": True})
+    return Shared(tuple(mounts), tuple(env.values()), tuple(warnings))
+
+
+def _may(volume: dict[str, Any]) -> bool:
+    if "hostPath" in volume:
+        return _host_path(volume["hostPath"])
+    if "projected" in volume:
+        sources = volume["projected"].get("sources") or []
+        return all(set(source) <= {"configMap", "downwardAPI"} for source in sources)
+    return bool(_SAFE & set(volume))
+
+
+def _host_path(source: dict[str, Any]) -> bool:
+    if source.get("type") not in (None, "", "Directory", "DirectoryOrCreate"):
+        return False
+    path = "/" + posixpath.normpath(source["path"]).lstrip("/")
+    own = any(path == top or path.startswith(f"{top}/") for top in _NODE_OWN)
+    return path != "/" and not own and not path.endswith(".sock")
+
+
+def _copyable(entry: dict[str, Any] | None) -> bool:
+    if entry is None:
+        return False
+    if "valueFrom" in entry:
+        return set(entry["valueFrom"]) == {"fieldRef"}
+    return "$(" not in entry.get("value", "")
