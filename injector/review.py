@@ -60,9 +60,9 @@ def _request(given: Any) -> dict[str, Any]:
         raise ValueError(f"its apiVersion is not {API}")
     request = given.get("request")
     if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
-        raise ValueError("it has no request with a uid")
+        raise ValueError("it has no request with a uid")  # noqa: TRY004 (bad input, no bug)
     if not isinstance(request.get("object"), dict):
-        raise ValueError("its request has no object")
+        raise ValueError("its request has no object")  # noqa: TRY004
     return request
 
 
