@@ -89,7 +89,10 @@ class Scratch:
             if isinstance(action, Unload) and self.is_stuck(running):
                 boot = self.world.engine.boot
                 return Stuck(action.uid, action.key, action.handle, action.path, boot)
-        return self.memory.stuck
+        left = self.memory.stuck
+        if left and self.world.engine.lists and left.handle in self.listed:
+            return None  # an unload takes its handle off the list first: what is listed was loaded after its end
+        return left
 
     @property
     def behind(self) -> str:

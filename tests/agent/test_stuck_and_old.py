@@ -17,6 +17,7 @@ from sidecar.agent.state import (
     Outcome,
     Plan,
     Running,
+    Stuck,
     Unload,
     World,
 )
@@ -137,3 +138,15 @@ class TestAnEngineThatCannotList:
             await agent.until(lambda: len(agent.unloads) > asked + 2)
             assert {body["lora_name"] for body in agent.unloads} == {"lora-sidecar-probe"}
             assert len(agent.loads) == 1
+
+
+@pytest.mark.rule(11)
+def test_what_the_engine_lists_again_is_stuck_no_more_and_not_unloaded() -> None:
+    mine = adapter("a", path="/adapters/new")
+    held = replace(HELD_A, path="/adapters/new")
+    left = Stuck("uid-a", "ns/a", "a", "/adapters/a", "boot-1")
+    seen = world(mine, engine=engine({"a": "/adapters/new"}))
+    decided = decide(seen, Memory(held={"a": held}, stuck=left))
+    assert decided.actions == ()
+    assert decided.memory.stuck is None
+    assert decided.entries[0].reason is Reason.LOADED
