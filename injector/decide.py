@@ -5,30 +5,21 @@ default, but adapter-namespaces, which falls closed to the pod's own namespace. 
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 from injector import engine, mounts
 from injector.settings import InjectorSettings
 from sidecar.api import names
 from sidecar.api.annotations import ANNOTATIONS, Annotation, seconds
+from sidecar.api.sentenced import Sentenced
 from sidecar.api.settings import AgentSettings
 
 CREDENTIALS: Final = "/var/run/secrets/lora-sidecar"
 """Where the agent finds its token, and the engine's keys."""
 
 
-class Slug(StrEnum):
+class Slug(Sentenced):
     """Why a pod is not given the agent, each declared once with its sentence."""
-
-    sentence: str
-
-    def __new__(cls, name: str, sentence: str) -> "Slug":
-        """Make the member: its value is `name`; `sentence` stands beside it."""
-        member = str.__new__(cls, name)
-        member._value_ = name
-        member.sentence = sentence
-        return member
 
     NOT_ASKED = ("not-asked", "The pod does not ask for the agent.")
     BAD_INJECT = (
@@ -138,13 +129,16 @@ def decide(pod: dict[str, Any], namespace: str, settings: InjectorSettings) -> P
 
 
 def _unfit(spec: dict[str, Any]) -> Slug | None:
-    everyone = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
-    if any(c.get("name") == names.AGENT_CONTAINER for c in everyone):
+    if any(c.get("name") == names.AGENT_CONTAINER for c in _containers(spec)):
         return Slug.ALREADY
     if (spec.get("os") or {}).get("name") == "windows":
         return Slug.WINDOWS
     taken = any(v.get("name") == names.AGENT_CONTAINER for v in spec.get("volumes") or [])
     return Slug.NAME_TAKEN if taken else None
+
+
+def _containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
 
 
 def _unclear(service: str | None, found: list[dict[str, Any]], said: Said) -> Slug | None:
@@ -229,8 +223,7 @@ def _key(container: dict[str, Any], name: str, said: Said) -> engine.Key | None:
 
 
 def _free_port(spec: dict[str, Any], container: dict[str, Any], engine_port: int) -> int:
-    everyone = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
-    taken = {p.get("containerPort") for c in everyone for p in c.get("ports") or []}
+    taken = {p.get("containerPort") for c in _containers(spec) for p in c.get("ports") or []}
     line = engine.words(container)
     for name in ("--nccl-port", "--dist-init-addr"):
         digits = (engine.option(line, name) or "").rpartition(":")[2]

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AwareDatetime, Field
 
+from sidecar.api.sentenced import Sentenced
 from sidecar.api.wire import Part, to_wire_time
 
 Status = Literal["True", "False", "Unknown"]
@@ -26,17 +27,8 @@ class ConditionType(StrEnum):
     ERROR = "Error"
 
 
-class ConditionReason(StrEnum):
+class ConditionReason(Sentenced):
     """Why a condition of a LoRAAdapter is what it is, where no reason of one pod says it."""
-
-    sentence: str
-
-    def __new__(cls, name: str, sentence: str) -> "ConditionReason":
-        """Make the member: its value is `name`, with `sentence` beside it."""
-        member = str.__new__(cls, name)
-        member._value_ = name
-        member.sentence = sentence
-        return member
 
     RECONCILE_SUCCESS = ("ReconcileSuccess", "Everything is as the LoRAAdapter says.")
     SERVICE_NOT_FOUND = ("InferenceServiceNotFound", "The target InferenceService does not exist.")
