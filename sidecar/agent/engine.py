@@ -15,6 +15,7 @@ from sidecar.agent import life
 from sidecar.agent.life import Life
 from sidecar.agent.sglang import Engine, EngineError, NoRoute, Refused, Unauthorized
 from sidecar.agent.state import EngineView
+from sidecar.api import names
 from sidecar.api.reasons import EngineState, Reason
 
 log = logging.getLogger(__name__)
@@ -26,8 +27,6 @@ LIST_GAP: Final = 0.02
 """Seconds between two lists at the least, however often they are asked for."""
 INFO_PAUSE: Final = 1.0
 NAMES_SECONDS: Final = 10.0
-RESERVED: Final = "lora-sidecar-probe"
-"""A handle that nobody loads. SGLang 0.5.1: the refusal to unload it names what is loaded."""
 
 
 class Follower:
@@ -84,8 +83,8 @@ class Follower:
         """An answer to a change told what the engine holds: lists that began before it no longer count."""
         self._open -= 1
         self._changed_at = self._clock()
-        names = frozenset(held) if held is not None else None
-        self._become(life.named(self._life, names, self._changed_at))
+        handles = frozenset(held) if held is not None else None
+        self._become(life.named(self._life, handles, self._changed_at))
         if held is not None:
             self._become(life.changed(self._life, held))
 
@@ -165,7 +164,7 @@ class Follower:
         began = self._clock()
         try:
             async with asyncio.timeout(NAMES_SECONDS):
-                answer = await self._engine.unload(RESERVED)
+                answer = await self._engine.unload(names.PROBE_HANDLE)
         except TimeoutError:
             return
         if answer.names is not None and self._changed_at <= began and not self._open:
