@@ -114,8 +114,6 @@ def _follows_unload(pass_: Scratch, adapter: LoRAAdapter) -> bool:
 
 
 def _busy(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
-    for running in pass_.calls(adapter.handle):
-        pass_.is_stuck(running)  # asks to look again in time
     return Entry(adapter, Reason.LOADING, pass_.behind)
 
 
@@ -174,7 +172,7 @@ def _missing(pass_: Scratch, adapter: LoRAAdapter, *, follows: bool = False) -> 
         return Entry(adapter, Reason.CAPACITY_EXCEEDED, text)
     if not follows and _needs_unload(pass_, load):
         return _unload_before(pass_, adapter, load)
-    if not (pass_.stuck and pass_.stuck.handle == adapter.handle):
+    if not pass_.waits_for_unload_of(adapter.handle):
         pass_.held.pop(adapter.handle, None)
     pass_.loads.append(replace(load, follows=follows))
     return Entry(adapter, Reason.LOADING, pass_.behind)

@@ -73,7 +73,7 @@ def let_go(pass_: Scratch, held: Held) -> Reason:
     """Unload something that is held, if that may be; the reason is what may be said of it."""
     if not pass_.ready or pass_.calls(held.handle):
         return _still_leaving(pass_, held)
-    if pass_.stuck and pass_.stuck.handle == held.handle:
+    if pass_.waits_for_unload_of(held.handle):
         return Reason.UNLOAD_STUCK
     if pass_.listed.get(held.handle) != held.path:
         del pass_.held[held.handle]

@@ -141,8 +141,11 @@ def _lost_all(pass_: Scratch) -> bool:
     engine = pass_.world.engine
     if not pass_.ready or not engine.lists or pass_.world.running:
         return False
-    stuck = pass_.stuck.handle if pass_.stuck else None
-    mine = [held for held in pass_.memory.held.values() if held.owned and held.handle != stuck]
+    mine = [
+        held
+        for held in pass_.memory.held.values()
+        if held.owned and not pass_.waits_for_unload_of(held.handle)
+    ]
     return bool(mine) and not any(held.handle in pass_.listed for held in mine)
 
 

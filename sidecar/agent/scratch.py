@@ -94,6 +94,10 @@ class Scratch:
             return None  # an unload takes its handle off the list first: what is listed was loaded after its end
         return left
 
+    def waits_for_unload_of(self, handle: str) -> bool:
+        """Whether it is this handle's unload that is stuck."""
+        return self.stuck is not None and self.stuck.handle == handle
+
     @property
     def behind(self) -> str:
         """What a change has to wait for; "" where nothing is stuck."""
