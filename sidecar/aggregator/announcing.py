@@ -125,7 +125,8 @@ class Announcer:
                 log.debug("an event was not sent: %s", error)
             else:
                 self._metrics.events.labels("sent").inc()
-            self._forget_the_old()
+            if self._queue.empty():
+                self._forget_the_old()
 
     async def _send(self, letter: _Letter) -> None:
         before = self._sent.get(letter.key)

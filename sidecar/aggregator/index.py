@@ -39,6 +39,8 @@ class Index:
         self._expiry: float | None = None
         self._no_expiry_before = 0.0
         self._opted_in: set[ServiceKey] = set()
+        self._stirred: set[ServiceKey] = set()
+        """Services that have changed since `opted_in` was asked."""
         self._views: dict[ServiceKey, View] = {}
 
     # ---- what the informers tell ---------------------------------------------------------------------------
@@ -178,8 +180,10 @@ class Index:
 
     def opted_in(self) -> frozenset[ServiceKey]:
         """The services that are opted in at this moment."""
-        known = self._opted_in | self._pods_of.keys()
-        return frozenset(service for service in known if self.view(service).opted_in)
+        for service in self._stirred & (self._opted_in | self._pods_of.keys()):
+            self.view(service)
+        self._stirred.clear()
+        return frozenset(self._opted_in)
 
     def services(self) -> Iterable[ServiceKey]:
         """Those that have adapters or pods."""
@@ -214,10 +218,12 @@ class Index:
         return (pod.namespace, pod.service) if pod is not None and pod.service else None
 
     def _soil(self, namespace: str, name: str) -> None:
+        self._stirred.add((namespace, name))
         self._views.pop((namespace, name), None)
         self._mark(self._adapters_of.get((namespace, name), ()))
 
     def _soil_everything(self) -> None:
+        self._stirred |= self._opted_in | self._pods_of.keys()
         self._views.clear()
         self._mark(self.adapters)
 
