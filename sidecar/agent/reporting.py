@@ -76,13 +76,16 @@ class Reporter:
 
     def _is_written(self, said: ReportStatus) -> bool:
         written = self._written
-        return written is not None and said == written.said and self._desk.beside() == self._beside
+        return written is not None and said == written.said and not self._beside_moved()
+
+    def _beside_moved(self) -> bool:
+        return self._desk.beside() != self._beside
 
     def _pause(self) -> float | None:
         if self.said is None:
             return None
         now = self._clock()
-        if self._written is not None and self._desk.beside() != self._beside:
+        if self._written is not None and self._beside_moved():
             return self._written.at + QUIET - now
         return due(self._written, self.said, now, self._jitter) - now
 

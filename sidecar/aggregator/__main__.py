@@ -134,8 +134,8 @@ def _ready(loop: Loop, sources: Sources, lease: Lease | None) -> tuple[bool, str
     if lease is None or lease.held:
         return loop.ready()
     sources.tell()  # as no pass does
-    if missing := loop.missing():
-        return False, f"not listed yet: {', '.join(missing)}"
+    if loop.missing():
+        return loop.ready()
     return True, f"stands by for {lease.holder}" if lease.holder else "stands by"
 
 

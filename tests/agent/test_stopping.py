@@ -16,12 +16,6 @@ LOAD = "/load_lora_adapter"
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[EngineProcess]:
-    with EngineProcess.start("simulated", tmp_path / "engine") as started:
-        yield started
-
-
-@pytest.fixture
 def agent(tmp_path: Path, engine: EngineProcess) -> Iterator[AgentProcess]:
     with AgentProcess(tmp_path / "agent", engine) as started:
         started.write("a.yaml", manifest("a", make_adapter(tmp_path / "a")))

@@ -19,12 +19,6 @@ from tests.rig.polling import until
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[EngineProcess]:
-    with EngineProcess.start("simulated", tmp_path / "engine") as started:
-        yield started
-
-
-@pytest.fixture
 def agent(tmp_path: Path, engine: EngineProcess) -> Iterator[AgentProcess]:
     with AgentProcess(tmp_path / "agent", engine) as started:
         yield started
