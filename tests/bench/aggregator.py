@@ -8,6 +8,7 @@ process of its own under its own permissions. What the lists alone take is measu
 
 import argparse
 import asyncio
+import itertools
 import sys
 import tempfile
 import time
@@ -71,7 +72,7 @@ def _all(service: "Service", sizes: Sequence[int]) -> int:
         if size == max(sizes):
             missed += tell(_one_change(service), _at_rest(service, process))
         process.stop()
-    return missed + tell(_curve(sorted(sizes), costs))
+    return missed + tell(*_curve(sorted(sizes), costs))
 
 
 class Service:
@@ -242,18 +243,14 @@ def _versions(service: Service) -> list[str]:
     return [item["metadata"]["resourceVersion"] for item in listed]
 
 
-def _curve(sizes: Sequence[int], costs: Sequence[float]) -> Figure:
-    """How much more CPU the last step costs a pod than the one before: 1 is linear, less is better."""
-    if len(sizes) < 3:
-        return Figure("aggregator_curve", 0, "ratio", 1.5, "cost is linear in the pods", value=1.0)
-    steps = [
-        (cost - before) / (size - smaller)
-        for (smaller, before), (size, cost) in zip(
-            zip(sizes, costs, strict=True), list(zip(sizes, costs, strict=True))[1:], strict=False
-        )
-    ]
+def _curve(sizes: Sequence[int], costs: Sequence[float]) -> list[Figure]:
+    """How much more CPU a pod costs in the last step than in the one before: 1 is linear, less is better."""
+    points = itertools.pairwise(zip(sizes, costs, strict=True))
+    steps = [(cost - before) / (size - smaller) for (smaller, before), (size, cost) in points]
+    if len(steps) < 2:
+        return []
     ratio = steps[-1] / max(steps[-2], 1e-9)
-    return Figure("aggregator_curve", len(sizes), "ratio", 1.5, "cost is linear", value=ratio)
+    return [Figure("aggregator_curve", len(sizes), "ratio", 1.5, "cost is linear", value=ratio)]
 
 
 def say(text: str) -> None:
