@@ -55,7 +55,7 @@ def adopt(pass_: Scratch, adapter: LoRAAdapter) -> None:
 
 def _found(pass_: Scratch, adapter: LoRAAdapter) -> Held:
     buried = pass_.tombstones.get(adapter.handle)
-    ours = buried is not None and buried.path == adapter.spec.path
+    ours = buried is not None and buried.covers(adapter.spec.path)
     return Held(
         uid=adapter.metadata.uid,
         key=adapter.key,
@@ -138,7 +138,7 @@ def _present(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
 def _elsewhere(pass_: Scratch, adapter: LoRAAdapter, at: str) -> Entry:
     """The engine holds the handle from another path: replace what is ours, leave what is not."""
     held, buried = pass_.held.get(adapter.handle), pass_.tombstones.get(adapter.handle)
-    owned = held.owned if held and held.path == at else buried is not None and buried.path == at
+    owned = held.owned if held and held.path == at else buried is not None and buried.covers(at)
     if owned is None:
         return Entry(adapter, Reason.LOADING, "waits for the engine to say what its arguments load")
     if not owned:
@@ -172,7 +172,7 @@ def _missing(pass_: Scratch, adapter: LoRAAdapter, *, follows: bool = False) -> 
         return Entry(adapter, Reason.CAPACITY_EXCEEDED, text)
     if not follows and _needs_unload(pass_, load):
         return _unload_before(pass_, adapter, load)
-    if not pass_.waits_for_unload_of(adapter.handle):
+    if adapter.handle not in pass_.listed and not pass_.waits_for_unload_of(adapter.handle):
         pass_.held.pop(adapter.handle, None)
     pass_.loads.append(replace(load, follows=follows))
     return Entry(adapter, Reason.LOADING, pass_.behind)

@@ -100,7 +100,7 @@ def _resurrected(pass_: Scratch) -> set[str]:
     return {
         handle
         for handle, stone in pass_.tombstones.items()
-        if pass_.listed.get(handle) == stone.path and handle not in pass_.wanted_handles
+        if stone.covers(pass_.listed.get(handle)) and handle not in pass_.wanted_handles
     }
 
 
@@ -114,4 +114,4 @@ def bury_again(pass_: Scratch) -> None:
         if pass_.now < stone.retry_at:
             pass_.times.append(stone.retry_at)
         else:
-            pass_.unloads.append(Unload("", "", handle, stone.path))
+            pass_.unloads.append(Unload("", "", handle, pass_.listed[handle]))

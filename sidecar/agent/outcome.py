@@ -11,6 +11,7 @@ from typing import Final
 
 from sidecar.agent.answers import Kind
 from sidecar.agent.state import (
+    Action,
     Failure,
     Held,
     Load,
@@ -79,9 +80,18 @@ def _after_load(memory: Memory, load: Load, outcome: Outcome, now: float, salt: 
         return _loaded(memory, load, outcome)
     failed = _failure(memory, load, outcome, now, salt)
     memory = replace(memory, failures=with_item(memory.failures, load.uid, failed))
-    if answer.kind is Kind.UNKNOWN:
-        return replace(memory, doubtful=with_item(memory.doubtful, load.handle, now))
-    return memory
+    return _doubted(memory, load, outcome, now) if answer.kind is Kind.UNKNOWN else memory
+
+
+def _doubted(memory: Memory, action: Action, outcome: Outcome, now: float) -> Memory:
+    """A call without an answer may have been carried out, now or later: what it leaves behind is known as ours."""
+    before = memory.tombstones.get(action.handle)
+    stones = memory.tombstones
+    if before is None or not before.covers(action.path):
+        stone = Tombstone(action.path, outcome.boot, older=before.path if before else "")
+        stones = with_item(stones, action.handle, stone)
+    doubtful = with_item(memory.doubtful, action.handle, now)
+    return replace(memory, doubtful=doubtful, tombstones=stones)
 
 
 def _loaded(memory: Memory, load: Load, outcome: Outcome) -> Memory:
@@ -139,7 +149,7 @@ def _after_unload(
     if kind in (Kind.OK, Kind.UNKNOWN_NAME):
         return _buried(memory, unload, outcome.boot, now, version)
     if kind is Kind.UNKNOWN:
-        memory = replace(memory, doubtful=with_item(memory.doubtful, unload.handle, now))
+        memory = _doubted(memory, unload, outcome, now)
     before = memory.failures.get(unload_key(unload.handle))
     tries = before.tries + 1 if before else 1
     failed = Failure(

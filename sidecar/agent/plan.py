@@ -5,12 +5,13 @@ should be here (`arriving`); judge what should not (`leaving`); choose the calls
 holds one lock), so one call is open at any time, but for a load that follows the unload it replaces.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from sidecar.agent import arriving, leaving
 from sidecar.agent.outcome import SAFE_UNLOAD, unload_key
 from sidecar.agent.scratch import Scratch
-from sidecar.agent.state import Action, Entry, Load, Me, Memory, Plan, Stuck, Unload, World
+from sidecar.agent.state import Action, Entry, Held, Load, Me, Memory, Plan, Stuck, Unload, World
 from sidecar.api.adapter import LoRAAdapter
 
 
@@ -75,7 +76,7 @@ def _unclaimed(pass_: Scratch, deleting: list[LoRAAdapter]) -> list[LoRAAdapter]
 def _result(pass_: Scratch, adapters: tuple[LoRAAdapter, ...]) -> Plan:
     world, memory = pass_.world, pass_.memory
     order = [adapter.metadata.uid for adapter in adapters]
-    lost_all = _lost_all(pass_)
+    waits = _waits_to_know_the_loss(pass_)
     kept = _kept(pass_) if pass_.failures else set()
     failures = {
         uid: failure
@@ -83,18 +84,19 @@ def _result(pass_: Scratch, adapters: tuple[LoRAAdapter, ...]) -> Plan:
         if uid in pass_.entries or uid in kept
     }
     return Plan(
-        actions=() if lost_all else _chosen(pass_),
+        actions=() if waits else _chosen(pass_),
         entries=tuple(pass_.entries[uid] for uid in order),
         memory=replace(
             memory,
-            held=pass_.held,
+            held=pass_.held if waits else _with_misses(pass_),
             failures=failures,
             tombstones=pass_.tombstones,
             stuck=pass_.stuck,
+            losing=waits,
         ),
         hash=tuple(pass_.hash),
         list_now=pass_.ready and world.engine.lists and bool(memory.doubtful),
-        identify=lost_all,
+        identify=waits and not memory.losing,
         foreign=_foreign(pass_) if pass_.listed else (),
         wake_at=min(pass_.times, default=None),
     )
@@ -136,17 +138,37 @@ def _may_follow(load: Load, open_actions: list[Action]) -> bool:
     )
 
 
-def _lost_all(pass_: Scratch) -> bool:
-    """All that we had has vanished at once: most likely another engine process answers."""
+def _waits_to_know_the_loss(pass_: Scratch) -> bool:
+    """All that we had has vanished at once: most likely another process answers, and nothing is sent before it says.
+
+    If it is the same process after all (SGLang evicts), what it lost is marked as missed and does not count again.
+    """
     engine = pass_.world.engine
-    if not pass_.ready or not engine.lists or pass_.world.running:
-        return False
+    if not _shows_misses(pass_):
+        return pass_.memory.losing
     mine = [
         held
         for held in pass_.memory.held.values()
-        if held.owned and not pass_.waits_for_unload_of(held.handle)
+        if held.owned and not held.missed and not pass_.waits_for_unload_of(held.handle)
     ]
-    return bool(mine) and not any(held.handle in pass_.listed for held in mine)
+    lost_all = bool(mine) and not any(held.handle in pass_.listed for held in mine)
+    return lost_all and not (pass_.memory.losing and engine.settled)
+
+
+def _shows_misses(pass_: Scratch) -> bool:
+    """Whether what the list lacks is not there: no call of ours is changing it."""
+    return pass_.ready and pass_.world.engine.lists and not pass_.world.running
+
+
+def _with_misses(pass_: Scratch) -> Mapping[str, Held]:
+    if not _shows_misses(pass_):
+        return pass_.held
+    return {
+        handle: held
+        if held.missed == (handle not in pass_.listed)
+        else replace(held, missed=not held.missed)
+        for handle, held in pass_.held.items()
+    }
 
 
 def _foreign(pass_: Scratch) -> tuple[str, ...]:

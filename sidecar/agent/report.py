@@ -6,7 +6,7 @@ reads it.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sidecar.agent.state import EngineView, Entry, Held, Memory, Plan, Scope, Stuck, Tombstone
@@ -59,11 +59,14 @@ def report(says: Says, plan: Plan, engine: EngineView, scope: Scope) -> ReportSt
 
 def _unloaded(plan: Plan) -> list[UnloadedEntry]:
     """What must stay, or become, unloaded: also what is still held for adapters without an entry that says so."""
-    said = {(entry.adapter.handle, entry.adapter.spec.path) for entry in plan.entries}
+    said = {
+        (entry.adapter.metadata.uid, entry.adapter.handle, entry.adapter.spec.path)
+        for entry in plan.entries
+    }
     left = {
         handle: Tombstone(held.path, held.boot)
         for handle, held in plan.memory.held.items()
-        if held.owned and (handle, held.path) not in said and handle not in plan.foreign
+        if held.owned and (held.uid, handle, held.path) not in said and handle not in plan.foreign
     }
     stones = {**left, **plan.memory.tombstones}
     stuck = plan.memory.stuck
@@ -72,11 +75,13 @@ def _unloaded(plan: Plan) -> list[UnloadedEntry]:
     return [
         UnloadedEntry(
             handle=handle,
-            path=stone.path,
+            path=path,
             boot_id=stone.boot,
-            stuck=True if stuck and handle == stuck.handle else None,
+            stuck=True if stuck and (handle, path) == (stuck.handle, stuck.path) else None,
         )
-        for handle, stone in sorted(stones.items())
+        for handle, stone in sorted(stones.items(), key=lambda item: item[0])
+        for path in (stone.path, stone.older)
+        if path
     ]
 
 
@@ -168,8 +173,17 @@ def recall(said: ReportStatus) -> Memory:
         for entry in said.adapters
         if entry.state in (State.LOADED, State.UNLOADING) and entry.name and entry.path
     }
-    stones = {stone.handle: Tombstone(stone.path, stone.boot_id) for stone in said.unloaded}
-    return Memory(held=held, tombstones=stones, stuck=_stuck(said, boot))
+    return Memory(held=held, tombstones=_tombstones(said), stuck=_stuck(said, boot))
+
+
+def _tombstones(said: ReportStatus) -> dict[str, Tombstone]:
+    stones: dict[str, Tombstone] = {}
+    for entry in said.unloaded:
+        first = stones.get(entry.handle)
+        stones[entry.handle] = (
+            replace(first, older=entry.path) if first else Tombstone(entry.path, entry.boot_id)
+        )
+    return stones
 
 
 def _stuck(said: ReportStatus, boot: str) -> Stuck | None:

@@ -211,6 +211,7 @@ class Held:
 
     `owned` is False where the engine's own arguments loaded it, and None while that is not known yet. `signature` is
     that of the files that were loaded, "" where they moved under the load; `content` is their hash once known.
+    `missed` says that this very engine process no longer lists it.
     """
 
     uid: str
@@ -223,6 +224,7 @@ class Held:
     loaded_at: datetime | None = None
     signature: str = ""
     content: str = ""
+    missed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,12 +246,20 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A handle that we unloaded and that must stay unloaded while its engine process lives."""
+    """A handle that we unloaded and that must stay unloaded while its engine process lives.
+
+    `older` is the path that it was unloaded with before, where nobody knows whether a load has replaced it since.
+    """
 
     path: str
     boot: str
     tries: int = 0
     retry_at: float = 0.0
+    older: str = ""
+
+    def covers(self, path: str | None) -> bool:
+        """Whether what the engine holds under this handle from `path` is what we unloaded."""
+        return path == self.path or (bool(path) and path == self.older)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +279,7 @@ class Memory:
 
     `held` and `tombstones` go by handle, `failures` by uid for loads and by `unload_key` for unloads.
     `doubtful` holds handles whose last call was left without an answer, with the time from which a list counts.
+    `losing` says that all of ours has vanished at once, and the engine has been asked whether it is another process.
     """
 
     held: Mapping[str, Held] = field(default_factory=_none)
@@ -276,3 +287,4 @@ class Memory:
     tombstones: Mapping[str, Tombstone] = field(default_factory=_none)
     doubtful: Mapping[str, float] = field(default_factory=_none)
     stuck: Stuck | None = None
+    losing: bool = False

@@ -386,6 +386,24 @@ class TestEngineLife:
         assert decided.actions == ()
         assert not decide(world(A, B, engine=engine({"a": "/adapters/a"})), remembering(A)).identify
 
+    def test_a_loss_that_the_same_process_confirms_is_an_eviction_and_ends_the_waiting(self):
+        full = engine({"x": "/x"}, max_loaded_loras=1)
+        lost = decide(world(A, engine=full), remembering(A))
+        assert lost.identify
+        waiting = decide(world(A, engine=replace(full, settled=False)), lost.memory)
+        assert not waiting.identify
+        assert waiting.memory.losing
+        known = decide(world(A, engine=full), waiting.memory)
+        assert (known.identify, known.memory.losing) == (False, False)
+        assert reasons(known) == {"a": Reason.CAPACITY_EXCEEDED}
+        room = decide(world(A, engine=engine()), known.memory)
+        assert room.actions == (load_of(A),)
+
+    def test_while_the_loss_is_being_asked_about_nothing_is_sent(self):
+        lost = decide(world(GONE_A, B), remembering(A))
+        seen = world(GONE_A, B, engine=engine(settled=False))
+        assert decide(seen, lost.memory).actions == ()
+
     def test_an_adapter_deleted_while_the_engine_is_down_is_acknowledged(self):
         down = EngineView(state=EngineState.STARTING)
         assert reasons(decide(world(GONE_A, engine=down), remembering(A))) == {"a": Reason.UNLOADED}
@@ -405,6 +423,14 @@ class TestWhatWasUnloadedStaysUnloaded:
         assert decided.actions == ()
         assert decided.wake_at == 105.0
 
+    def test_either_path_of_which_nobody_knows_which_the_engine_took_is_unloaded_again(self):
+        memory = Memory(tombstones={"a": Tombstone("/new", "boot-1", older="/old")})
+        for path in ("/new", "/old"):
+            decided = decide(world(engine=engine({"a": path})), memory)
+            assert decided.actions == (Unload("", "", "a", path),)
+        by_hand = decide(world(engine=engine({"a": "/by-hand"})), memory)
+        assert by_hand.actions == ()
+
     def test_a_new_engine_process_ends_it(self):
         memory = Memory(tombstones={"a": Tombstone("/adapters/a", "boot-0")})
         assert not decide(world(), memory).memory.tombstones
@@ -414,6 +440,44 @@ class TestWhatWasUnloadedStaysUnloaded:
         decided = decide(world(A, engine=engine({"a": "/adapters/a"})), memory)
         assert decided.actions == ()
         assert not decided.memory.tombstones
+
+
+@pytest.mark.rule(7)
+class TestLostAnswers:
+    def lost(self, action: Load | Unload, memory: Memory) -> Memory:
+        answer = Answer(Kind.UNKNOWN, "the connection broke off")
+        return remember(memory, Outcome(action, answer, NOON, "boot-1"), 50.0, "pod-0", (0, 5, 23))
+
+    def test_a_load_that_took_effect_all_the_same_is_undone_if_its_adapter_has_gone(self):
+        memory = self.lost(load_of(A), Memory())
+        decided = decide(world(engine=engine({"a": "/adapters/a"}, listed_at=60.0)), memory)
+        assert decided.actions == (Unload("", "", "a", "/adapters/a"),)
+        assert decided.foreign == ()
+
+    def test_and_is_ours_if_it_is_still_wanted(self):
+        memory = self.lost(load_of(A), Memory())
+        decided = decide(world(A, engine=engine({"a": "/adapters/a"}, listed_at=60.0)), memory)
+        assert decided.actions == ()
+        assert decided.memory.held["a"].owned
+
+    def test_an_unload_that_took_effect_all_the_same_stays_unloaded(self):
+        unload = Unload("uid-a", "ns/a", "a", "/adapters/a")
+        memory = self.lost(unload, remembering(A))
+        gone = decide(world(engine=engine(listed_at=60.0)), memory).memory
+        back = decide(world(engine=engine({"a": "/adapters/a"}, listed_at=70.0)), gone)
+        assert back.actions == (Unload("", "", "a", "/adapters/a"),)
+
+    def test_an_unload_lost_beside_its_following_load_leaves_our_adapter_ours(self):
+        moved = adapter("a", path="/new")
+        unload = Unload("uid-a", "ns/a", "a", "/adapters/a", replacing=True)
+        listed = engine({"a": "/adapters/a"})
+        seen = world(moved, engine=listed, running=(Running(unload, 90.0),))
+        following = decide(seen, remembering(A))
+        assert following.actions == (replace(load_of(moved), follows=True),)
+        memory = self.lost(unload, following.memory)
+        later = decide(world(moved, engine=replace(listed, listed_at=60.0)), memory)
+        assert reasons(later) == {"a": Reason.LOADING}
+        assert later.memory.held["a"].path == "/adapters/a"
 
 
 @pytest.mark.rule(10)

@@ -1,6 +1,7 @@
 """The report: what is said, what is recalled from it, and when it is written."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -52,9 +53,23 @@ def test_what_is_held_for_an_adapter_that_is_gone_is_remembered_as_to_be_unloade
     assert [(stone.handle, stone.path) for stone in said.unloaded] == [("a", "/adapters/a")]
 
 
-def test_texts_are_cut_to_one_line_of_256_bytes():
-    from dataclasses import replace
+def test_what_is_held_from_a_path_that_only_another_adapter_names_is_remembered_as_to_be_unloaded():
+    moved, other = adapter("a", path="/new"), adapter("b", handle="a", path="/adapters/a")
+    seen = world(other, moved, engine=engine({"a": "/adapters/a"}), partial=True)
+    decided = plan(seen, Memory(held={"a": HELD_A}), ME, 100.0)
+    kept = {"a": replace(HELD_A, uid="uid-gone", key="ns/gone")}
+    decided = replace(decided, memory=replace(decided.memory, held=kept), foreign=())
+    said = report(SAYS, decided, seen.engine, "all")
+    assert [(stone.handle, stone.path) for stone in said.unloaded] == [("a", "/adapters/a")]
 
+
+def test_both_paths_that_a_handle_may_have_been_unloaded_with_survive_a_restart_of_the_agent():
+    memory = Memory(tombstones={"x": Tombstone("/new", "boot-1", older="/old")})
+    said, _ = said_of(world(), memory)
+    assert dict(recall(said).tombstones) == dict(memory.tombstones)
+
+
+def test_texts_are_cut_to_one_line_of_256_bytes():
     seen = world(A)
     decided = plan(seen, Memory(), ME, 0.0)
     long = replace(decided.entries[0], text="ä\n" * 500)
