@@ -121,7 +121,7 @@ async def main(settings: AgentSettings, stop: asyncio.Event) -> int:
             if said is not None:
                 reporter.start_from(said)
                 follower.remember_boot((said.engine.boot_id if said.engine else None) or "")
-                loop.start_from(recall(said))
+                loop.start_from(recall(said, time.monotonic()))
             async with asyncio.TaskGroup() as group:
                 group.create_task(follower.run())
                 group.create_task(source.run())

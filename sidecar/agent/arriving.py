@@ -12,7 +12,7 @@ from sidecar.agent.answers import Kind
 from sidecar.agent.outcome import cause, unload_key
 from sidecar.agent.pathview import PathState
 from sidecar.agent.scratch import Scratch
-from sidecar.agent.state import Entry, Held, Load, Unload
+from sidecar.agent.state import Entry, Held, Load, Trial, Unload
 from sidecar.api.adapter import LoRAAdapter
 from sidecar.api.reasons import EngineState, Reason
 
@@ -33,6 +33,9 @@ _ENGINE_AWAY: Final = {
     EngineState.UNSUPPORTED: Reason.ENGINE_UNSUPPORTED,
 }
 
+
+LATE: Final = "comes after the others: the engine died within 10 minutes of loading it"
+UNTRIED: Final = "is tried with one token: the engine died within 10 minutes of loading it"
 
 FOLLOW: Final = 0.001
 """Seconds after which the unload of a replaced handle has reached the engine, on the same host, before its load."""
@@ -130,9 +133,23 @@ def _present(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
     if verdict.reload and held.owned and not pass_.unload_refused():
         pass_.unloads.append(Unload(uid, adapter.key, adapter.handle, path, replacing=True))
         return Entry(adapter, Reason.LOADING, "new weights: being loaded again")
+    text = verdict.text or _tried(pass_, adapter)
     if not world.engine.lists:
-        return Entry(adapter, Reason.LOADED_UNVERIFIED, verdict.text)
-    return Entry(adapter, Reason.ADOPTED if held.adopted else Reason.LOADED, verdict.text)
+        return Entry(adapter, Reason.LOADED_UNVERIFIED, text)
+    return Entry(adapter, Reason.ADOPTED if held.adopted else Reason.LOADED, text)
+
+
+def _tried(pass_: Scratch, adapter: LoRAAdapter) -> str:
+    """Have a loaded suspect tried; what is to be said of it until then."""
+    suspect = pass_.memory.suspects.of(adapter.metadata.uid)
+    if suspect is None:
+        return ""
+    if pass_.now < suspect.retry_at:
+        pass_.times.append(suspect.retry_at)
+    else:
+        uid, path = adapter.metadata.uid, adapter.spec.path
+        pass_.trials.append(Trial(uid, adapter.key, adapter.handle, path, suspect.case))
+    return UNTRIED
 
 
 def _elsewhere(pass_: Scratch, adapter: LoRAAdapter, at: str) -> Entry:
@@ -175,7 +192,8 @@ def _missing(pass_: Scratch, adapter: LoRAAdapter, *, follows: bool = False) -> 
     if adapter.handle not in pass_.listed and not pass_.waits_for_unload_of(adapter.handle):
         pass_.held.pop(adapter.handle, None)
     pass_.loads.append(replace(load, follows=follows))
-    return Entry(adapter, Reason.LOADING, pass_.behind)
+    late = LATE if pass_.memory.suspects.of(load.uid) else ""
+    return Entry(adapter, Reason.LOADING, pass_.behind or late)
 
 
 def _needs_unload(pass_: Scratch, load: Load) -> bool:
@@ -207,13 +225,33 @@ def _loadable(pass_: Scratch, adapter: LoRAAdapter) -> tuple[Load | None, Entry]
     failure = pass_.failures.get(uid)
     if failure and failure.cause != cause(load, pass_.world.engine.boot):
         del pass_.failures[uid]
+    held_back = _held_back(pass_, adapter)
+    if held_back:
+        return None, held_back
     failure = pass_.waiting(uid)
     if failure:
         return None, Entry(adapter, failure.reason, failure.text)
+    why_wait = _unsettled(pass_)
+    return None if why_wait else load, Entry(adapter, Reason.LOADING, why_wait)
+
+
+def _unsettled(pass_: Scratch) -> str:
+    """What the engine has still to say before any load; "" where it has said it."""
     if not pass_.world.engine.settled:
-        text = "waits for the engine to say how it was started"
-        return None, Entry(adapter, Reason.LOADING, text)
+        return "waits for the engine to say how it was started"
     if pass_.untold:
-        text = "waits for the engine to name the adapters that it holds"
-        return None, Entry(adapter, Reason.LOADING, text)
-    return load, Entry(adapter, Reason.LOADING)
+        return "waits for the engine to name the adapters that it holds"
+    return ""
+
+
+def _held_back(pass_: Scratch, adapter: LoRAAdapter) -> Entry | None:
+    """Why an adapter that killed the engine more than once is not loaded now."""
+    suspect = pass_.memory.suspects.of(adapter.metadata.uid)
+    if suspect is None or not suspect.held_back or pass_.now >= suspect.retry_at:
+        return None
+    pass_.times.append(suspect.retry_at)
+    text = (
+        f"the engine died {suspect.deaths} times while this adapter was being loaded or first used; change its files or"
+        " its spec, or annotate it with lora-sidecar.llmkube.dev/retry"
+    )
+    return Entry(adapter, Reason.ENGINE_CRASH_SUSPECT, text)

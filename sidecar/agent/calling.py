@@ -13,7 +13,7 @@ from sidecar.agent.answers import Answer, Kind
 from sidecar.agent.engine import Follower
 from sidecar.agent.metrics import Metrics
 from sidecar.agent.pathview import Hashed, PathState, PathView
-from sidecar.agent.state import Action, Load, Outcome, Running, Unload
+from sidecar.agent.state import Action, Load, Outcome, Running, Trial, Unload
 
 log = logging.getLogger(__name__)
 
@@ -27,13 +27,16 @@ FRESH = 0.1
 
 
 class Changes(Protocol):
-    """What changes an engine."""
+    """What changes an engine, or tries what it holds."""
 
     async def load(self, name: str, path: str, pinned: bool = False) -> Answer:
         """Load an adapter; every end is an answer."""
 
     async def unload(self, name: str) -> Answer:
         """Unload a handle; every end is an answer."""
+
+    async def generate_one(self, name: str) -> Answer:
+        """Generate one token through a handle; every end is an answer."""
 
 
 class Files(Protocol):
@@ -108,6 +111,8 @@ class Caller:
         boot = self._follower.view.boot
         if isinstance(action, Load):
             answer, after = await self._load(action)
+        elif isinstance(action, Trial):
+            answer, after = await self._engine.generate_one(action.handle), ""
         else:
             answer, after = await self._engine.unload(action.handle), ""
         self._follower.changed(answer.loaded)
@@ -157,6 +162,6 @@ class Caller:
 
 
 def _sentence(action: Action, answer: Answer) -> str:
-    verb = "load" if isinstance(action, Load) else "unload"
+    verb = type(action).__name__.lower()
     text = f": {answer.text}" if answer.text else ""
     return f"{verb} {action.handle} ({action.path}): {answer.kind}{text}"

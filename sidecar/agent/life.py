@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from sidecar.agent.answers import Listing, ServerInfo
-from sidecar.agent.state import EngineView
+from sidecar.agent.state import UNNAMED, EngineView
 from sidecar.api.reasons import EngineState, Reason
 
 SILENT_READS: Final = 3
@@ -128,7 +128,7 @@ def waited(life: Life, now: float) -> Life:
     view, unnamed = life.view, life.unnamed
     if not view.boot:
         unnamed += 1
-        view = replace(view, boot=f"unnamed.{unnamed}")
+        view = replace(view, boot=f"{UNNAMED}{unnamed}")
     return replace(life, view=replace(view, settled=True), unnamed=unnamed)
 
 

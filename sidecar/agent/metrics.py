@@ -23,7 +23,7 @@ class Metrics(Collector):
         self._engine = EngineView()
         self._calls = Counter(
             "lora_sidecar_engine_calls",
-            "Loads and unloads by how they ended.",
+            "Loads, unloads and trials by how they ended.",
             ["call", "result"],
             registry=registry,
         )

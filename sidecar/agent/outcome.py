@@ -11,17 +11,19 @@ from typing import Final
 
 from sidecar.agent.answers import Kind
 from sidecar.agent.state import (
-    Action,
+    UNNAMED,
     Failure,
     Held,
     Load,
     Memory,
     Outcome,
     Tombstone,
+    Trial,
     Unload,
     with_item,
     without,
 )
+from sidecar.agent.suspects import Case, Suspects
 from sidecar.api.reasons import Reason
 
 FIRST_PAUSE: Final = 1.0
@@ -69,21 +71,27 @@ def remember(
             return _after_load(memory, load, outcome, now, f"{pod}/{load.key}")
         case Unload() as unload:
             return _after_unload(memory, unload, outcome, now, f"{pod}/{unload.key}", version)
+        case Trial() as trial:
+            return _after_trial(memory, trial, outcome, now)
 
 
 def _after_load(memory: Memory, load: Load, outcome: Outcome, now: float, salt: str) -> Memory:
     answer = outcome.answer
     there = (answer.loaded or {}).get(load.handle)
     if answer.kind in (Kind.OK, Kind.ALREADY_LOADED) and there == load.path:
-        return _loaded(memory, load, outcome)
+        return _loaded(memory, load, outcome, now)
     if answer.kind is Kind.OK and answer.loaded is None:
-        return _loaded(memory, load, outcome)
+        return _loaded(memory, load, outcome, now)
     failed = _failure(memory, load, outcome, now, salt)
     memory = replace(memory, failures=with_item(memory.failures, load.uid, failed))
-    return _doubted(memory, load, outcome, now) if answer.kind is Kind.UNKNOWN else memory
+    if answer.kind is not Kind.UNKNOWN:
+        return memory
+    case = Case(load.handle, load.path, load.signature, load.retry)
+    suspects = _unanswered(memory.suspects, load.uid, case, outcome.boot, now)
+    return _doubted(replace(memory, suspects=suspects), load, outcome, now)
 
 
-def _doubted(memory: Memory, action: Action, outcome: Outcome, now: float) -> Memory:
+def _doubted(memory: Memory, action: Load | Unload, outcome: Outcome, now: float) -> Memory:
     """A call without an answer may have been carried out, now or later: what it leaves behind is known as ours."""
     before = memory.tombstones.get(action.handle)
     stones = memory.tombstones
@@ -94,7 +102,24 @@ def _doubted(memory: Memory, action: Action, outcome: Outcome, now: float) -> Me
     return replace(memory, doubtful=doubtful, tombstones=stones)
 
 
-def _loaded(memory: Memory, load: Load, outcome: Outcome) -> Memory:
+def _after_trial(memory: Memory, trial: Trial, outcome: Outcome, now: float) -> Memory:
+    """Any answer that the engine lived to give clears, but one that shows that the adapter was not used."""
+    suspects, kind = memory.suspects, outcome.answer.kind
+    if kind is Kind.UNKNOWN:
+        suspects = _unanswered(suspects, trial.uid, trial.case, outcome.boot, now)
+    else:
+        cleared = kind not in (Kind.REFUSED, Kind.UNKNOWN_NAME)
+        suspects = suspects.tried(trial.uid, now, cleared=cleared)
+    return replace(memory, suspects=suspects)
+
+
+def _unanswered(suspects: Suspects, uid: str, case: Case, boot: str, now: float) -> Suspects:
+    """Only the loss of a process that has said who it is can be told from its late word."""
+    known = boot and not boot.startswith(UNNAMED)
+    return suspects.unanswered(uid, case, boot, now) if known else suspects
+
+
+def _loaded(memory: Memory, load: Load, outcome: Outcome, now: float) -> Memory:
     held = Held(
         uid=load.uid,
         key=load.key,
@@ -111,6 +136,7 @@ def _loaded(memory: Memory, load: Load, outcome: Outcome) -> Memory:
         failures=without(memory.failures, load.uid),
         tombstones=without(memory.tombstones, load.handle),
         doubtful=without(memory.doubtful, load.handle),
+        suspects=memory.suspects.loaded(now),
     )
 
 

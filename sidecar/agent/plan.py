@@ -10,20 +10,62 @@ from dataclasses import replace
 
 from sidecar.agent import arriving, leaving
 from sidecar.agent.outcome import SAFE_UNLOAD, unload_key
+from sidecar.agent.pathview import PathState
 from sidecar.agent.scratch import Scratch
-from sidecar.agent.state import Action, Entry, Held, Load, Me, Memory, Plan, Stuck, Unload, World
+from sidecar.agent.state import (
+    UNNAMED,
+    Action,
+    Entry,
+    Held,
+    Load,
+    Me,
+    Memory,
+    Plan,
+    Stuck,
+    Unload,
+    World,
+)
+from sidecar.agent.suspects import Case, Suspects
 from sidecar.api.adapter import LoRAAdapter
 
 
 def plan(world: World, memory: Memory, me: Me, now: float) -> Plan:
     """Decide one pass. Every adapter of the world gets an entry; before the first full list nothing is done."""
+    good = {want.adapter.metadata.uid: want.adapter for want in world.wants if want.reason is None}
+    memory = replace(memory, suspects=_suspects(world, memory, good, now))
     memory = _of_this_engine(world, memory)
     if world.adapters is None:
         return Plan(actions=(), entries=(), memory=memory)
-    good = {want.adapter.metadata.uid: want.adapter for want in world.wants if want.reason is None}
     pass_ = Scratch(world, memory, me, now, good)
     _judge(pass_, [adapter for adapter in world.adapters if adapter.deleting])
     return _result(pass_, world.adapters)
+
+
+def _suspects(
+    world: World, memory: Memory, good: Mapping[str, LoRAAdapter], now: float
+) -> Suspects:
+    """Who may have killed the engine, with what this pass shows of its life and of the adapters."""
+    boot = world.engine.boot
+    dead = {
+        held.uid: Case(held.handle, held.path, held.signature, _retry(good.get(held.uid)))
+        for held in memory.held.values()
+        if held.owned and held.boot not in ("", boot) and not held.boot.startswith(UNNAMED)
+    }
+    suspects = memory.suspects.seen(boot, world.engine.seen_at, now, dead)
+    if not suspects.by_uid or world.adapters is None:
+        return suspects
+    cases = {uid: _case(world, adapter) for uid, adapter in good.items()}
+    return suspects.still(cases, complete=not world.partial and not world.unreadable)
+
+
+def _case(world: World, adapter: LoRAAdapter) -> Case:
+    view = world.paths.get(adapter.spec.path)
+    signature = view.signature if view and view.state is PathState.WHOLE else ""
+    return Case(adapter.handle, adapter.spec.path, signature, adapter.retry)
+
+
+def _retry(adapter: LoRAAdapter | None) -> str:
+    return adapter.retry if adapter else ""
 
 
 def _of_this_engine(world: World, memory: Memory) -> Memory:
@@ -88,7 +130,7 @@ def _result(pass_: Scratch, adapters: tuple[LoRAAdapter, ...]) -> Plan:
         entries=tuple(pass_.entries[uid] for uid in order),
         memory=replace(
             memory,
-            held=pass_.held if waits else _with_misses(pass_),
+            held=memory.held if waits else _with_misses(pass_),
             failures=failures,
             tombstones=pass_.tombstones,
             stuck=pass_.stuck,
@@ -117,9 +159,12 @@ def _chosen(pass_: Scratch) -> tuple[Action, ...]:
     if pass_.stuck:
         return _probe(pass_, pass_.stuck)
     unload_first = pass_.world.engine.version >= SAFE_UNLOAD
-    loads: tuple[Action, ...] = tuple(pass_.loads)
+    suspects = pass_.memory.suspects
+    late = [load for load in pass_.loads if suspects.of(load.uid)]
+    loads = [load for load in pass_.loads if load not in late]
     unloads: tuple[Action, ...] = tuple(pass_.unloads)
-    return (unloads + loads if unload_first else loads + unloads)[:1]
+    arrivals: tuple[Action, ...] = (*loads, *pass_.trials, *late)
+    return (unloads + arrivals if unload_first else arrivals + unloads)[:1]
 
 
 def _probe(pass_: Scratch, stuck: Stuck) -> tuple[Action, ...]:

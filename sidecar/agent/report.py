@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sidecar.agent.state import EngineView, Entry, Held, Memory, Plan, Scope, Stuck, Tombstone
+from sidecar.agent.suspects import Case, Suspects, recalled
 from sidecar.api.reasons import Reason, State, worst
 from sidecar.api.report import (
     ENTRY_LIMIT,
@@ -18,6 +19,7 @@ from sidecar.api.report import (
     AdapterEntry,
     EngineEntry,
     ReportStatus,
+    SuspectEntry,
     UnloadedEntry,
 )
 from sidecar.api.wire import cut
@@ -50,6 +52,7 @@ def report(says: Says, plan: Plan, engine: EngineView, scope: Scope) -> ReportSt
         adapters=tuple(adapters),
         foreign=tuple(cut(handle, TEXT_LIMIT) for handle in plan.foreign[:ENTRY_LIMIT]),
         unloaded=tuple(_unloaded(plan)[:ENTRY_LIMIT]),
+        suspects=_suspects(plan.memory.suspects)[:ENTRY_LIMIT],
         loaded=_loaded(entries),
         reason=worst(entry.reason for entry in entries if entry.state is not State.UNLOADED),
         report_truncated=len(plan.entries) > ENTRY_LIMIT or None,
@@ -83,6 +86,21 @@ def _unloaded(plan: Plan) -> list[UnloadedEntry]:
         for path in (stone.path, stone.older)
         if path
     ]
+
+
+def _suspects(suspects: Suspects) -> tuple[SuspectEntry, ...]:
+    return tuple(
+        SuspectEntry(
+            uid=uid,
+            handle=suspect.case.handle,
+            path=suspect.case.path,
+            signature=suspect.case.signature,
+            retry=cut(suspect.case.retry, TEXT_LIMIT),
+            deaths=suspect.deaths,
+        )
+        for uid, suspect in suspects.by_uid.items()
+        if not suspect.cleared
+    )
 
 
 def _loaded(entries: Iterable[Entry]) -> str:
@@ -138,6 +156,7 @@ def _bounded(said: ReportStatus) -> ReportStatus:
                 "adapters": said.adapters[:keep],
                 "foreign": said.foreign[:keep],
                 "unloaded": said.unloaded[:keep],
+                "suspects": said.suspects[:keep],
             }
         )
     return said
@@ -145,7 +164,11 @@ def _bounded(said: ReportStatus) -> ReportStatus:
 
 def _size_at_most(said: ReportStatus) -> int:
     """A bound that costs little: JSON writes a byte as six at the most, and 800 cover an entry's other fields."""
-    paths = [*(entry.path for entry in said.adapters), *(stone.path for stone in said.unloaded)]
+    paths = [
+        *(entry.path for entry in said.adapters),
+        *(stone.path for stone in said.unloaded),
+        *(suspect.path for suspect in said.suspects),
+    ]
     texts = [entry.text or "" for entry in said.adapters]
     return 6 * sum(map(len, (*paths, *texts, *said.foreign))) + 800 * (len(paths) + 10)
 
@@ -154,8 +177,8 @@ def _size(said: ReportStatus) -> int:
     return len(json.dumps(said.model_dump(mode="json", by_alias=True, exclude_none=True)))
 
 
-def recall(said: ReportStatus) -> Memory:
-    """The memory that an earlier life of this agent left in its report."""
+def recall(said: ReportStatus, now: float) -> Memory:
+    """The memory that an earlier life of this agent left in its report; what it held back is held back anew."""
     boot = (said.engine.boot_id if said.engine else None) or ""
     held = {
         entry.name: Held(
@@ -173,7 +196,16 @@ def recall(said: ReportStatus) -> Memory:
         for entry in said.adapters
         if entry.state in (State.LOADED, State.UNLOADING) and entry.name and entry.path
     }
-    return Memory(held=held, tombstones=_tombstones(said), stuck=_stuck(said, boot))
+    return Memory(
+        held=held,
+        tombstones=_tombstones(said),
+        stuck=_stuck(said, boot),
+        suspects=recalled(((one.uid, _case(one), one.deaths) for one in said.suspects), now),
+    )
+
+
+def _case(one: SuspectEntry) -> Case:
+    return Case(one.handle, one.path, one.signature, one.retry)
 
 
 def _tombstones(said: ReportStatus) -> dict[str, Tombstone]:

@@ -19,6 +19,7 @@ from sidecar.agent.state import (
     Running,
     Stuck,
     Tombstone,
+    Trial,
     Unload,
     World,
 )
@@ -44,6 +45,7 @@ class Scratch:
     entries: dict[str, Entry] = field(default_factory=dict)
     loads: list[Load] = field(default_factory=list)
     unloads: list[Unload] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
     hash: list[str] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     held: dict[str, Held] = field(init=False)

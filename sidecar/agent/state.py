@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeVar
 
 from sidecar.agent.answers import Answer, Kind, ServerInfo
 from sidecar.agent.pathview import Hashed, PathView
+from sidecar.agent.suspects import Case, Suspects
 from sidecar.api.adapter import LoRAAdapter
 from sidecar.api.reasons import EngineState, Reason, State
 from sidecar.api.wanted import Want
@@ -20,6 +21,9 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Scope = Literal["all", "own"]
+
+UNNAMED: Final = "unnamed."
+"""How the name of an engine process begins that has not said who it is."""
 
 TELLS_NAMES: Final = (0, 5, 1)
 """From this SGLang on, the refusal to unload an unknown handle names those that are loaded."""
@@ -160,7 +164,18 @@ class Unload:
     replacing: bool = False
 
 
-Action = Load | Unload
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Ask the engine for one token through a loaded adapter that may have killed the process before."""
+
+    uid: str
+    key: str
+    handle: str
+    path: str
+    case: Case
+
+
+Action = Load | Unload | Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,3 +303,4 @@ class Memory:
     doubtful: Mapping[str, float] = field(default_factory=_none)
     stuck: Stuck | None = None
     losing: bool = False
+    suspects: Suspects = field(default_factory=Suspects)

@@ -61,6 +61,17 @@ class UnloadedEntry(Part):
     stuck: bool | None = None
 
 
+class SuspectEntry(Part):
+    """An adapter over whose load or first use the engine died so many times, as it was then. 0: it was only there."""
+
+    uid: str
+    handle: str
+    path: str
+    signature: str = ""
+    retry: str = ""
+    deaths: int = 0
+
+
 class ReportStatus(Part):
     """What the agent says and remembers."""
 
@@ -73,7 +84,7 @@ class ReportStatus(Part):
     adapters: tuple[AdapterEntry, ...] = ()
     foreign: tuple[str, ...] = ()
     unloaded: tuple[UnloadedEntry, ...] = ()
-    suspects: tuple[str, ...] = ()
+    suspects: tuple[SuspectEntry, ...] = ()
     loaded: str | None = None
     reason: Reason | None = None
     report_truncated: bool | None = None

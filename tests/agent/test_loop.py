@@ -4,8 +4,6 @@ Decisions have their tables in test_plan; here is what only shows when requests,
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -21,17 +19,6 @@ from tests.fakes.sglang.server import Simulator
 from tests.rig.adapters import make_adapter
 
 LOAD, UNLOAD = "/load_lora_adapter", "/unload_lora_adapter"
-
-
-@pytest.fixture
-async def simulator() -> AsyncIterator[Simulator]:
-    async with Simulator(Options(version="0.5.23", dying=0.0)) as running:
-        yield running
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Callable[..., str]:
-    return lambda name, **how: str(make_adapter(tmp_path / name, **how))
 
 
 async def test_an_adapter_is_loaded_once_and_left_alone(simulator, make, tmp_path):
@@ -190,7 +177,7 @@ async def test_memory_that_is_recalled_from_the_report_loads_nothing_twice(
         await agent.until_reported(a=Reason.LOADED)
         said = agent.loop.said
     again = Agent(simulator, tmp_path)
-    again.remember(recall(said))
+    again.remember(recall(said, 0.0))
     again.follower.remember_boot(said.engine.boot_id)
     async with again:
         again.source.set(a)

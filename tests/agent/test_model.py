@@ -16,7 +16,7 @@ from sidecar.agent.outcome import remember
 from sidecar.agent.pathview import PathState, PathView
 from sidecar.agent.plan import plan
 from sidecar.agent.report import Says, recall, report
-from sidecar.agent.state import Action, Load, Memory, Outcome, Plan, Running, Unload
+from sidecar.agent.state import Action, Load, Memory, Outcome, Plan, Running, Trial, Unload
 from sidecar.api.adapter import LoRAAdapter
 from sidecar.api.reasons import EngineState, Reason, State
 from sidecar.api.report import TEXT_LIMIT
@@ -27,6 +27,7 @@ HANDLES = ("h", "i", "j")
 PATHS = tuple(f"/adapters/{name}" for name in "pqrs")
 STARTUP = ("startup", "/adapters/startup")
 BY_HAND = ("h", "/by-hand")
+KILLERS = ("s7", "s8")
 STEPS = 100
 
 
@@ -87,13 +88,24 @@ class Model:
             case Load():
                 self.put(action.handle, action.path)
                 kind = Kind.OK
+            case Trial() if there and self.kills(action.path):
+                self.start()
+                return Answer(Kind.UNKNOWN)
+            case Trial():
+                return Answer(Kind.OK if there else Kind.UNKNOWN_NAME, status=200)
             case Unload():
                 kind = Kind.OK if there else Kind.UNKNOWN_NAME
                 self.held.pop(action.handle, None)
         return Answer(kind, loaded=dict(self.held), status=200)
 
+    def kills(self, path: str) -> bool:
+        """Whether the engine dies at the first use of these files."""
+        return path in self.paths and self.paths[path].signature in KILLERS
+
     def end(self, answer: Answer) -> None:
-        """The first call that is open is answered."""
+        """The first call that is open is answered, where the engine's death has not ended it already."""
+        if not self.running:
+            return
         action = self.running.pop(0).action
         after = self.paths[action.path].signature if action.path in self.paths else ""
         outcome = Outcome(action, answer, NOON, self.seen.boot, after)
@@ -150,6 +162,8 @@ class Model:
         handle = self.random.choice(sorted(self.known))
         if self.up and handle not in self.held:
             self.put(handle, self.known[handle])
+        if self.up and self.kills(self.held[handle]):
+            self.start()
 
     def loaded_by_hand(self) -> None:
         if self.up and BY_HAND[0] not in self.held:
@@ -168,7 +182,7 @@ class Model:
     def agent_restarted(self) -> None:
         if self.last is not None and not self.running:
             said = report(Says("1", ()), self.last, self.seen, "all")
-            self.memory = recall(said)
+            self.memory = recall(said, self.now)
 
     def step(self) -> None:
         self.now += self.random.choice((0.01, 0.5, 5.0, 70.0))
@@ -224,7 +238,10 @@ class Model:
             assert isinstance(first.action, Unload)
             assert first.action.replacing
             assert first.action.handle == action.handle
-        if isinstance(action, Load):
+        if isinstance(action, Trial):
+            assert listed.get(action.handle) == action.path
+            assert not self.running
+        elif isinstance(action, Load):
             assert self.paths[action.path].state is PathState.WHOLE
             assert action.handle not in listed or self.running
         else:

@@ -465,7 +465,7 @@ class TestLostAnswers:
         memory = self.lost(unload, remembering(A))
         gone = decide(world(engine=engine(listed_at=60.0)), memory).memory
         back = decide(world(engine=engine({"a": "/adapters/a"}, listed_at=70.0)), gone)
-        assert back.actions == (Unload("", "", "a", "/adapters/a"),)
+        assert back.actions == (unload,)
 
     def test_an_unload_lost_beside_its_following_load_leaves_our_adapter_ours(self):
         moved = adapter("a", path="/new")

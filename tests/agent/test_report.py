@@ -43,7 +43,7 @@ def test_memory_survives_a_restart_of_the_agent():
     memory = Memory(held={"a": HELD_A}, tombstones={"x": Tombstone("/adapters/x", "boot-1")})
     said, decided = said_of(world(A, engine=engine({"a": "/adapters/a"})), memory)
     wire = json.loads(said.model_dump_json(by_alias=True, exclude_none=True))
-    assert recall(ReportStatus.model_validate(wire)) == Memory(
+    assert recall(ReportStatus.model_validate(wire), 0.0) == Memory(
         held=dict(decided.memory.held), tombstones=dict(decided.memory.tombstones)
     )
 
@@ -66,7 +66,7 @@ def test_what_is_held_from_a_path_that_only_another_adapter_names_is_remembered_
 def test_both_paths_that_a_handle_may_have_been_unloaded_with_survive_a_restart_of_the_agent():
     memory = Memory(tombstones={"x": Tombstone("/new", "boot-1", older="/old")})
     said, _ = said_of(world(), memory)
-    assert dict(recall(said).tombstones) == dict(memory.tombstones)
+    assert dict(recall(said, 0.0).tombstones) == dict(memory.tombstones)
 
 
 def test_texts_are_cut_to_one_line_of_256_bytes():

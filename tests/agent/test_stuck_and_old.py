@@ -52,7 +52,7 @@ def after_restart() -> Memory:
     risky = engine(version="0.5.21")
     stuck = world(GONE_A, engine=risky, running=(Running(UNLOAD_A, 0.0),))
     decided = decide(stuck, Memory(held={"a": HELD_A}))
-    return recall(report(Says("1", ("*",)), decided, risky, "all"))
+    return recall(report(Says("1", ("*",)), decided, risky, "all"), 0.0)
 
 
 @pytest.mark.rule(11)
@@ -87,7 +87,7 @@ class TestAStuckUnload:
 
     def test_it_survives_without_an_adapter_that_stands_for_it(self):
         said = report(Says("1", ("*",)), decide(world(), after_restart()), engine(), "all")
-        assert recall(said).stuck
+        assert recall(said, 0.0).stuck
 
     def test_an_incomplete_unload_is_finished_before_the_load(self):
         memory = learn(Memory(), LOAD_A, Kind.INCOMPLETE_UNLOAD)
