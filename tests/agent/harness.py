@@ -26,6 +26,7 @@ from sidecar.agent.state import Me, Memory, Scope
 from sidecar.api.adapter import LoRAAdapter
 from sidecar.api.reasons import Reason
 from tests.fakes.sglang.server import Simulator
+from tests.rig.engines import EngineProcess
 
 PACE = Pace(settle=0.0, unsettled=0.02, few=0.02)
 
@@ -56,12 +57,13 @@ class Agent:
 
     def __init__(
         self,
-        simulator: Simulator,
+        simulator: Simulator | EngineProcess,
         folder: Path,
         me: Me | None = None,
         engine: Engine | None = None,
+        patience: float = 20,
     ) -> None:
-        self.simulator = simulator
+        self.simulator = simulator  # or, for what is only asked of the agent, an engine's process
         self.woken = asyncio.Event()
         self.registry = CollectorRegistry()
         self.engine = engine or Engine((simulator.host,), simulator.port)
@@ -83,6 +85,7 @@ class Agent:
             clock=time.monotonic,
             wall=_wall,
         )
+        self.patience = patience
         self._task: asyncio.Task[None] | None = None
 
     def remember(self, memory: Memory) -> None:
@@ -113,17 +116,17 @@ class Agent:
         assert self.loop.said
         return next(e.text or "" for e in self.loop.said.adapters if e.name == handle)
 
-    async def until(self, condition: Callable[[], object]) -> None:
+    async def until(self, condition: Callable[[], object], seconds: float = 20) -> None:
         """Wait until something holds; gives up, with what is reported, after long enough."""
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(seconds):
                 while not condition():  # noqa: ASYNC110 - engine, files and loop move by themselves
                     await asyncio.sleep(0.005)
         except TimeoutError:
             raise AssertionError(f"never so; reported: {self.reasons()}") from None
 
     async def until_reported(self, **wanted: Reason) -> None:
-        await self.until(lambda: self.reasons() == wanted)
+        await self.until(lambda: self.reasons() == wanted, self.patience)
 
     @property
     def loads(self) -> list[dict[str, str]]:
