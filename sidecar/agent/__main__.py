@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 from sidecar import runtime
+from sidecar.agent.basereader import BaseReader
 from sidecar.agent.engine import Follower
 from sidecar.agent.keys import Certificate, Keys
 from sidecar.agent.loop import Loop
@@ -81,6 +82,8 @@ async def main(settings: AgentSettings, stop: asyncio.Event) -> int:
             engine, wake.set, drift=settings.drift_interval, clock=time.monotonic, wall=_wall
         )
         shared = Shared.of(settings.shared or (settings.shared_root,))
+        base = BaseReader(shared, wake.set)
+        stack.callback(base.close)
         files = Prober(shared, wake.set, pace=Pace(settle=settings.settle))
         desk, open_source = await _ends(settings, stack, wake)
         reporter = Reporter(desk, clock=time.monotonic, jitter=_jitter(settings.pod_uid))
@@ -90,13 +93,15 @@ async def main(settings: AgentSettings, stop: asyncio.Event) -> int:
             me=Me(
                 settings.pod_name or "agent",
                 settings.pod_namespace,
-                settings.reload,
-                settings.trust_path,
-                settings.readiness_timeout if settings.readiness else 0.0,
+                reload=settings.reload,
+                trust_path=settings.trust_path,
+                preflight=settings.preflight,
+                hold=settings.readiness_timeout if settings.readiness else 0.0,
             ),
             service=settings.service,
             says=Says(_version(), settings.allowed_namespaces()),
             files=files,
+            base=base,
             engine=engine,
             follower=follower,
             reporter=reporter,

@@ -96,6 +96,8 @@ class ServerInfo:
     tokenizer_worker_num: int | None
     enable_dp_attention: bool | None
     load_format: str | None
+    overrides_model: bool
+    """Whether `--json-model-override-args` changes what the base model's config.json says."""
     frontend: str | None
     """"python" from 0.5.21; anything else serves no adapters."""
     random_seed: int | None
@@ -131,6 +133,7 @@ class ServerInfo:
             tokenizer_worker_num=_integer(told.get("tokenizer_worker_num")),
             enable_dp_attention=_boolean(told.get("enable_dp_attention")),
             load_format=_string(told.get("load_format")),
+            overrides_model=told.get("json_model_override_args") not in (None, "", "{}"),
             frontend=_string(told.get("frontend")),
             random_seed=seed,
             startup_time=took,

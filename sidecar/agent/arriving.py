@@ -131,9 +131,17 @@ def _present(pass_: Scratch, adapter: LoRAAdapter) -> Entry:
     if verdict.hash:
         pass_.hash.append(path)
     if verdict.reload and held.owned and not pass_.unload_refused():
+        refusal = pass_.refusal(world.paths.get(path))
+        if refusal:
+            kept = f"the files have changed, and the new ones stay out: {refusal.text}"
+            return _loaded(pass_, adapter, kept)
         pass_.unloads.append(Unload(uid, adapter.key, adapter.handle, path, replacing=True))
         return Entry(adapter, Reason.LOADING, "new weights: being loaded again")
-    text = verdict.text or _tried(pass_, adapter)
+    return _loaded(pass_, adapter, verdict.text or _tried(pass_, adapter))
+
+
+def _loaded(pass_: Scratch, adapter: LoRAAdapter, text: str) -> Entry:
+    held, world = pass_.held[adapter.handle], pass_.world
     if not world.engine.lists:
         return Entry(adapter, Reason.LOADED_UNVERIFIED, text)
     return Entry(adapter, Reason.ADOPTED if held.adopted else Reason.LOADED, text)
@@ -171,7 +179,7 @@ def _elsewhere(pass_: Scratch, adapter: LoRAAdapter, at: str) -> Entry:
         return Entry(adapter, Reason.UNLOAD_REFUSED, refused)
     load, why_not = _loadable(pass_, adapter)
     if load is None:
-        return replace(why_not, text=f"{why_not.text}; until then {at} stays loaded".lstrip("; "))
+        return replace(why_not, text=f"{why_not.text}; meanwhile {at} stays loaded".lstrip("; "))
     uid, key = adapter.metadata.uid, adapter.key
     pass_.unloads.append(Unload(uid, key, adapter.handle, at, replacing=True))
     return Entry(adapter, Reason.LOADING, pass_.behind or f"replaces {at}")
@@ -220,6 +228,9 @@ def _loadable(pass_: Scratch, adapter: LoRAAdapter) -> tuple[Load | None, Entry]
             return None, Entry(adapter, Reason.LOADING)
         if view.state is not PathState.WHOLE:
             return None, Entry(adapter, _BY_PATH[view.state], view.text)
+        refusal = pass_.refusal(view)
+        if refusal:
+            return None, Entry(adapter, refusal.reason, refusal.text)
         signature = view.signature
     load = Load(uid, adapter.key, adapter.handle, path, adapter.pinned, signature, adapter.retry)
     failure = pass_.failures.get(uid)
@@ -239,6 +250,8 @@ def _unsettled(pass_: Scratch) -> str:
     """What the engine has still to say before any load; "" where it has said it."""
     if not pass_.world.engine.settled:
         return "waits for the engine to say how it was started"
+    if pass_.world.base_awaited:
+        return "waits for the base model's config.json to be read"
     if pass_.untold:
         return "waits for the engine to name the adapters that it holds"
     return ""

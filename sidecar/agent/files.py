@@ -14,7 +14,7 @@ import os
 import re
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from sidecar.agent.facts import CONFIG, LIMIT, read_facts
 from sidecar.agent.mounts import MountTable, Shared, leads_outside
 from sidecar.agent.pathview import AdapterFacts, PathState, PathView
 from sidecar.agent.refusals import LOOKING, printable, refuse, refused
+from sidecar.agent.tensors import Collector
 from sidecar.agent.weights import pointer, read, shortfall, weights_of
 
 ADDED_TOKENS = "added_tokens.json"
@@ -197,7 +198,7 @@ def _status(path: str) -> os.stat_result | None:
 
 
 def _check(contents: Contents, now_wall: float) -> AdapterFacts:
-    """Open what counts: the facts of the config, or NotWholeError."""
+    """Open what counts: the facts of config and weights, or NotWholeError."""
     by_name = {file.name: file for file in contents.files}
     if CONFIG not in by_name:
         refuse(PathState.PARTIAL, f"there is no {CONFIG}")
@@ -205,9 +206,11 @@ def _check(contents: Contents, now_wall: float) -> AdapterFacts:
     weights = weights_of(by_name)
     if not weights:
         refuse(PathState.PARTIAL, "there are no weights (*.safetensors, *.bin or *.pt)")
+    tensors = Collector()
     for name in weights:
-        _weights(by_name[name], now_wall)
-    return facts
+        _weights(by_name[name], now_wall, tensors)
+    told = weights[0].endswith(".safetensors")
+    return replace(facts, tensors=tensors.facts()) if told else facts
 
 
 def _config(file: File) -> AdapterFacts:
@@ -221,11 +224,11 @@ def _config(file: File) -> AdapterFacts:
     return read_facts(raw)
 
 
-def _weights(file: File, now_wall: float) -> None:
+def _weights(file: File, now_wall: float, tensors: Collector) -> None:
     fd = open_file(file)
     try:
         moving = now_wall - file.changed_at < STALLED
-        lack = shortfall(fd, file.name, os.fstat(fd).st_size, moving=moving)
+        lack = shortfall(fd, file.name, os.fstat(fd).st_size, moving=moving, tensors=tensors)
     finally:
         os.close(fd)
     if lack:

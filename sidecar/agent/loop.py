@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from sidecar.agent.basereader import BaseReader
 from sidecar.agent.calling import Caller, Changes, Files
 from sidecar.agent.engine import Follower
 from sidecar.agent.metrics import Metrics
@@ -62,6 +63,7 @@ class Loop:
         service: str,
         says: Says,
         files: Files,
+        base: BaseReader,
         engine: Changes,
         follower: Follower,
         reporter: Reporter,
@@ -75,6 +77,7 @@ class Loop:
         self._says = says
         self._source: Source | None = None
         self._files = files
+        self._base = base
         self._follower = follower
         self._reporter = reporter
         self._metrics = metrics
@@ -176,12 +179,16 @@ class Loop:
         """Look at everything."""
         source, engine = self._source, self._follower.view
         mine = self._judged(source.adapters if source else None, engine.model)
+        if engine.info and self._me.preflight:
+            self._base.ask(engine.info.model_path, engine.boot)
         return World(
             adapters=mine.adapters,
             wants=mine.wants,
             engine=engine,
             paths=self._files.views,
             hashes=self._files.hashes,
+            base=self._base.found,
+            base_awaited=self._base.awaited,
             running=self._caller.running,
             scope=source.scope if source else "all",
             partial=source.partial if source else True,

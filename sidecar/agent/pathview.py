@@ -7,6 +7,8 @@ it until the directory is quiet, and `plan` turns its state into a reason.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sidecar.agent.tensors import TensorFacts
+
 
 class PathState(StrEnum):
     """How far a directory is from being loaded. Only WHOLE may be handed to the engine."""
@@ -39,7 +41,7 @@ UNSETTLED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class AdapterFacts:
-    """What adapter_config.json says, as far as SGLang reads it."""
+    """What adapter_config.json says, as far as SGLang reads it, and what its weights are made of."""
 
     rank: int
     target_modules: tuple[str, ...]
@@ -47,6 +49,8 @@ class AdapterFacts:
     peft_type: str
     use_dora: bool
     lora_alpha: float
+    tensors: TensorFacts | None = None
+    """None where the weights do not tell: only safetensors have a header that says so."""
 
 
 @dataclass(frozen=True, slots=True)

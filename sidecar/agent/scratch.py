@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sidecar.agent.answers import Kind
+from sidecar.agent.pathview import PathView
+from sidecar.agent.preflight import Limits, Refusal, judge, limits_of
 from sidecar.agent.state import (
     Action,
     Entry,
@@ -54,6 +56,7 @@ class Scratch:
     listed: Mapping[str, str] = field(init=False)
     stuck: Stuck | None = field(init=False)
     wanted_handles: frozenset[str] = field(init=False)
+    limits: Limits = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with what is remembered."""
@@ -62,6 +65,7 @@ class Scratch:
         self.tombstones = dict(self.memory.tombstones)
         self.listed = self._listed()
         self.stuck = self._stuck()
+        self.limits = limits_of(self.world.engine.info, self.world.base)
         self.wanted_handles = frozenset(adapter.handle for adapter in self.good.values())
 
     def _listed(self) -> Mapping[str, str]:
@@ -116,6 +120,12 @@ class Scratch:
         """Whether the engine answers, so that what it lists can be believed."""
         engine = self.world.engine
         return engine.state is EngineState.READY and engine.held is not None
+
+    def refusal(self, view: PathView | None) -> Refusal | None:
+        """What in the files of a directory is certain to fail in this engine."""
+        if view is None or view.config is None or not self.me.preflight:
+            return None
+        return judge(view.config, self.limits)
 
     def calls(self, handle: str) -> list[Running]:
         """The calls open for a handle."""

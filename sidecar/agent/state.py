@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeVar
 
 from sidecar.agent.answers import Answer, Kind, ServerInfo
+from sidecar.agent.base import BaseModel
 from sidecar.agent.pathview import Hashed, PathView
 from sidecar.agent.suspects import Case, Suspects
 from sidecar.api.adapter import LoRAAdapter
@@ -108,7 +109,8 @@ class World:
     `adapters` are those that target this pod, in order of precedence, and `wants` what is written of those that are not
     being deleted; None before the first full list. `partial` says
     that some may be missing from it, so that being missing means nothing; `unreadable` are the keys of objects that are
-    there and could not be understood.
+    there and could not be understood. `base` is the base model's sizes, None where they are unknown; `base_awaited`
+    says that they may be known in a moment.
     """
 
     adapters: tuple[LoRAAdapter, ...] | None
@@ -116,6 +118,8 @@ class World:
     wants: tuple[Want, ...] = ()
     paths: Mapping[str, PathView] = field(default_factory=_none)
     hashes: Mapping[str, Hashed] = field(default_factory=_none)
+    base: BaseModel | None = None
+    base_awaited: bool = False
     running: tuple[Running, ...] = ()
     scope: Scope = "all"
     partial: bool = False
@@ -133,6 +137,7 @@ class Me:
     namespace: str
     reload: Literal["auto", "on-change", "never"] = "auto"
     trust_path: bool = False
+    preflight: bool = True
     hold: float = 0.0
 
 

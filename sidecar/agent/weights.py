@@ -8,6 +8,10 @@ import json
 import os
 import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from sidecar.agent.tensors import Collector
 
 SUFFIXES = (".safetensors", ".bin", ".pt")
 _TRAINING = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
@@ -36,11 +40,13 @@ def weights_of(names: Iterable[str]) -> tuple[str, ...]:
     return ()
 
 
-def shortfall(fd: int, name: str, size: int, *, moving: bool) -> str | None:
+def shortfall(
+    fd: int, name: str, size: int, *, moving: bool, tensors: Collector | None = None
+) -> str | None:
     """Say in one sentence what a file lacks, or None if it is complete as far as its own header tells.
 
     `size` is the file's length in bytes. While it is `moving` the sentence leaves out how long it is by now, so that
-    it need not be told anew with every block. Raises OSError.
+    it need not be told anew with every block. `tensors` takes note of each, where the file says. Raises OSError.
     """
     if size == 0:
         return "it is empty"
@@ -48,7 +54,7 @@ def shortfall(fd: int, name: str, size: int, *, moving: bool) -> str | None:
     if lfs := pointer(head):
         return lfs
     if name.endswith(".safetensors"):
-        return _safetensors(fd, head, size, moving)
+        return _safetensors(fd, head, size, moving, tensors)
     return _archive(fd, head, size)
 
 
@@ -70,7 +76,9 @@ def read(fd: int, count: int, offset: int) -> bytes:
     return bytes(got)
 
 
-def _safetensors(fd: int, head: bytes, size: int, moving: bool) -> str | None:
+def _safetensors(
+    fd: int, head: bytes, size: int, moving: bool, tensors: Collector | None
+) -> str | None:
     """Check 8 bytes of length (little-endian), a JSON header of that length, and data that ends with the file."""
     if len(head) < 8:
         return _length("at least 8", size, moving)
@@ -80,8 +88,10 @@ def _safetensors(fd: int, head: bytes, size: int, moving: bool) -> str | None:
     if 8 + length > size:
         return _length(f"at least {8 + length}", size, moving)
     if length > READABLE:
+        if tensors:
+            tensors.missed()
         return None  # not known to be wrong
-    end = _data_end(read(fd, length, 8))
+    end = _data_end(read(fd, length, 8), tensors)
     if end is None:
         return "its header is not the JSON of a safetensors file"
     expected = 8 + length + end
@@ -94,27 +104,35 @@ def _length(expected: str, size: int, moving: bool) -> str:
     return f"its header says {expected} bytes, it has {size}"
 
 
-class _End(int):
-    """Where the data of the tensors below one JSON object ends."""
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """What counts of one JSON object: where the data of all tensors in it ends, and its own shape, if it is one."""
+
+    end: int
+    shape: tuple[int, ...] | None
 
 
-def _as_end(pairs: list[tuple[str, object]]) -> _End:
-    """Reduce a JSON object to the largest end in it, so that a long header never stands in memory as a tree."""
-    end = 0
+def _reduced(tensors: Collector | None, pairs: list[tuple[str, object]]) -> _Object:
+    """Reduce a JSON object to what counts of it, so that a long header never stands in memory as a tree."""
+    end, shape = 0, None
     for key, value in pairs:
-        if isinstance(value, _End):
-            end = max(end, value)
+        if isinstance(value, _Object):
+            end = max(end, value.end)
+            if tensors and value.shape is not None:
+                tensors.saw(key, value.shape)
         elif key == "data_offsets" and isinstance(value, list):
             end = max([end, *(offset for offset in value if isinstance(offset, int))])
-    return _End(end)
+        elif key == "shape" and isinstance(value, list) and all(type(n) is int for n in value):
+            shape = tuple(value)
+    return _Object(end, shape)
 
 
-def _data_end(header: bytes) -> int | None:
+def _data_end(header: bytes, tensors: Collector | None) -> int | None:
     try:
-        end = json.loads(header.decode("utf-8"), object_pairs_hook=_as_end)
+        top = json.loads(header.decode("utf-8"), object_pairs_hook=partial(_reduced, tensors))
     except (ValueError, RecursionError):
         return None
-    return end if isinstance(end, _End) else None
+    return top.end if isinstance(top, _Object) else None
 
 
 def _archive(fd: int, head: bytes, size: int) -> str | None:

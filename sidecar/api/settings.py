@@ -108,6 +108,10 @@ class AgentSettings(Settings):
         "/", description="Stands for the mounts where none are named, as outside Kubernetes."
     )
     trust_path: bool = Field(False, description="Load without looking at the files.")
+    preflight: bool = Field(
+        True,
+        description="Whether adapters that are certain to fail in this engine are held back before a load.",
+    )
     reload: Literal["auto", "on-change", "never"] = Field(
         "auto", description="Whether new weights at the same path are loaded."
     )

@@ -71,6 +71,7 @@ def info(version: str = "0.5.23", **over: Any) -> ServerInfo:
         "tokenizer_worker_num": 1,
         "enable_dp_attention": False,
         "load_format": "auto",
+        "overrides_model": False,
         "frontend": "python",
         "random_seed": 1,
         "startup_time": None,

@@ -14,6 +14,7 @@ from typing import Self
 
 from prometheus_client import CollectorRegistry
 
+from sidecar.agent.basereader import BaseReader
 from sidecar.agent.engine import Follower
 from sidecar.agent.loop import Loop
 from sidecar.agent.metrics import Metrics
@@ -62,6 +63,7 @@ class Agent:
         me: Me | None = None,
         engine: Engine | None = None,
         patience: float = 20,
+        shares_base: Path | None = None,
     ) -> None:
         self.simulator = simulator  # or, for what is only asked of the agent, an engine's process
         self.woken = asyncio.Event()
@@ -71,12 +73,14 @@ class Agent:
             self.engine, self.woken.set, drift=0.05, clock=time.monotonic, wall=_wall, pulse=0.02
         )
         self.files = Prober(Shared.of([str(folder)]), self.woken.set, pace=PACE)
+        self.base = BaseReader(Shared.of([str(shares_base)] if shares_base else []), self.woken.set)
         self.source = ListedAdapters(self.woken.set)
         self.loop = Loop(
             me=me or Me("pod-0", "ns", reload="on-change"),
             service="svc",
             says=Says("test", ("*",)),
             files=self.files,
+            base=self.base,
             engine=self.engine,
             follower=self.follower,
             reporter=Reporter(FileDesk(""), clock=time.monotonic, jitter=0.0),
@@ -106,6 +110,7 @@ class Agent:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
+        self.base.close()
         await self.engine.close()
 
     def reasons(self) -> dict[str, Reason]:

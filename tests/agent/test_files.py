@@ -20,6 +20,7 @@ from sidecar.agent import files
 from sidecar.agent.files import Contents, File
 from sidecar.agent.mounts import Shared
 from sidecar.agent.pathview import AdapterFacts, PathState, PathView
+from sidecar.agent.tensors import TensorFacts
 from tests.agent.directories import config_bytes, later, safetensors, touch, write
 
 EVERYTHING = Shared.of(["/"])
@@ -43,7 +44,7 @@ def adapter(tmp_path: Path) -> Path:
 def test_a_whole_adapter_is_whole(adapter: Path) -> None:
     view = look(adapter)
     assert view.state is PathState.WHOLE
-    assert view.config == AdapterFacts(8, ("q_proj", "v_proj"), "LORA", False, 16.0)
+    assert view.config == AdapterFacts(8, ("q_proj", "v_proj"), "LORA", False, 16.0, TensorFacts())
     assert view.bytes == sum(file.stat().st_size for file in adapter.iterdir())
     assert len(view.signature) == 24
     assert view.changed_at == max(file.stat().st_ctime for file in adapter.iterdir())
@@ -231,7 +232,9 @@ def test_a_config_that_sglang_would_refuse_is_bad(adapter: Path, config: bytes, 
 
 def test_the_facts_are_kept_as_written(tmp_path: Path) -> None:
     adapter = write(tmp_path / "a", target_modules="all-linear", use_dora=True, lora_alpha=0.5)
-    assert look(adapter).config == AdapterFacts(8, ("all-linear",), "LORA", True, 0.5)
+    assert look(adapter).config == AdapterFacts(
+        8, ("all-linear",), "LORA", True, 0.5, TensorFacts()
+    )
 
 
 @pytest.mark.parametrize(

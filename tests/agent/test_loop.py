@@ -64,7 +64,8 @@ async def test_a_load_that_never_arrived_is_sent_again(simulator, make, tmp_path
 @pytest.mark.rule(7)
 async def test_a_refusal_for_good_is_sent_once_until_the_files_change(simulator, make, tmp_path):
     a = adapter("a", path=make("a", rank=64))
-    async with Agent(simulator, tmp_path) as agent:
+    unasked = Me("pod-0", "ns", preflight=False)
+    async with Agent(simulator, tmp_path, unasked) as agent:
         agent.source.set(a)
         await agent.until_reported(a=Reason.INCOMPATIBLE)
         passes = agent.loop.passes

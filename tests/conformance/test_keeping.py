@@ -14,6 +14,7 @@ from tests.agent.harness import Agent
 from tests.conformance.gallery import Gallery
 from tests.conformance.subject import Subject, fresh
 from tests.rig.engines import EngineProcess
+from tests.rig.sglang.model import make_model
 
 PATIENCE = 300
 """Seconds: several starts of the real engine."""
@@ -62,6 +63,26 @@ async def test_an_adapter_that_kills_the_engine_is_held_back_and_the_other_serve
         assert len(starts) == 3  # after the client's death and after each of the two trials
         assert (await agent.engine.generate_one("good")).ok
         assert (await agent.engine.models()).loaded == {"good": gallery.a}
+
+
+@pytest.mark.rule(5)
+async def test_an_adapter_that_would_kill_the_engine_is_refused_where_the_base_model_can_be_read(
+    plain: Subject, gallery: Gallery
+) -> None:
+    good, kills = fresh("good"), fresh("kills")
+    base = plain.process.log.parent / "base"
+    if not base.exists():  # the simulated engine needs none
+        make_model(base)
+    async with Agent(plain.process, gallery.folder, patience=PATIENCE, shares_base=base) as agent:
+        agent.source.set(
+            adapter("a", handle=kills, path=gallery.other_shape),
+            adapter("b", handle=good, path=gallery.a),
+        )
+        await agent.until_reported(**{kills: Reason.INCOMPATIBLE, good: Reason.LOADED})
+        assert agent.text(kills) == (
+            "the lora_A of its q_proj has 32 columns, the base model's q_proj 64 (hidden_size)"
+        )
+    assert list(await plain.listed()) == [good]
 
 
 @asynccontextmanager

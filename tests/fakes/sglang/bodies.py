@@ -139,6 +139,7 @@ def server_info(options: Options, seed: int, took: Mapping[str, float]) -> dict[
         "node_rank": 0,
         "tokenizer_worker_num": 1,
         "enable_dp_attention": False,
+        "json_model_override_args": "{}",
         "load_format": "auto",
         "random_seed": seed,
         "internal_states": [{"api_key": options.api_key}],

@@ -7,13 +7,14 @@ Where SGLang passes on what Python or a parser says, this does the same work and
 import glob
 import hashlib
 import json
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.rig.adapters import Dims
+from tests.rig.adapters import TINY, Dims
 
 NOT_A_REPO = (
     "Repo id must be in the form 'repo_name' or 'namespace/repo_name': '{path}'."
@@ -33,6 +34,9 @@ FUSED = {
     "gate_proj": "gate_up_proj",
     "up_proj": "gate_up_proj",
 }
+
+FIRST = {"k_proj": "q_proj", "v_proj": "q_proj", "up_proj": "gate_proj"}
+"""Fused layers are put together beginning with these; what lacks it is found out at the first use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +69,21 @@ class Weights:
 
     digest: str
     shapes: Mapping[str, tuple[int, ...]]
+    rank: int
 
     def fit(self, dims: Dims) -> bool:
         """Whether a forward pass goes well."""
         return all(self._fits(name, shape, dims) for name, shape in self.shapes.items())
 
-    @staticmethod
-    def _fits(name: str, shape: tuple[int, ...], dims: Dims) -> bool:
+    def _fits(self, name: str, shape: tuple[int, ...], dims: Dims) -> bool:
         module, _, side = name.removesuffix(".weight").rpartition(".")
         module = module.rpartition(".")[2]
+        first = FIRST.get(module)
+        if first and name.replace(module, first) not in self.shapes:
+            return False
         if side == "lora_A":
-            return shape[-1] == dims.into(module)
-        return side != "lora_B" or shape[0] == dims.out(module)
+            return shape == (self.rank, dims.into(module))
+        return side != "lora_B" or shape == (dims.out(module), self.rank)
 
 
 def read_config(path: str, vocabulary: int) -> Config:
@@ -110,7 +117,16 @@ def read_weights(path: str, config: Config) -> Weights:
         digest.update(content)
         if ending == "safetensors":
             shapes.update(_shapes(content))
-    return Weights(digest.hexdigest(), shapes)
+    _put_into_layers(shapes)
+    return Weights(digest.hexdigest(), shapes, config.rank)
+
+
+def _put_into_layers(shapes: Mapping[str, object]) -> None:
+    for name in shapes:
+        if (found := re.search(r"layers\.(\d+)\.", name)) and int(found[1]) >= TINY.layers:
+            raise IndexError(f"index {found[1]} is out of range")
+        if "q_proj" in name and name.replace("q_proj", "v_proj") not in shapes:
+            raise KeyError(name.replace("q_proj", "v_proj"))
 
 
 def _shapes(content: bytes) -> dict[str, tuple[int, ...]]:
