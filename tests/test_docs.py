@@ -58,3 +58,11 @@ def test_a_stale_or_missing_page_is_noticed_and_written_anew(
     assert "reasons.md, settings.md differ" in capsys.readouterr().err
     assert docs.main([]) == 0
     assert docs.stale(tmp_path / "docs") == []
+
+
+@pytest.mark.field(19)
+def test_the_readme_says_what_remains_where_an_engine_finds_adapters_by_itself() -> None:
+    assert (
+        "An engine that finds adapters in a folder by itself"
+        in (docs.FOLDER.parent / "README.md").read_text()
+    )

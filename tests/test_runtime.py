@@ -267,6 +267,7 @@ def test_a_process_that_was_frozen_is_not_ended_as_it_thaws(
     assert Dog(monkeypatch).checks(1, apart=86_400) == []
 
 
+@pytest.mark.field(73)
 async def test_the_loop_beats_only_while_its_work_moves(monkeypatch: pytest.MonkeyPatch) -> None:
     dog, moving = Dog(monkeypatch), True
     task = asyncio.create_task(dog.watchdog.keep_beating(lambda: moving, every=0))

@@ -109,6 +109,7 @@ class TestAnswer:
 
 
 class TestText:
+    @pytest.mark.field(6)
     def test_secrets_are_blotted_out_before_it_is_cut(self) -> None:
         secret = "s" * 100
         text = one_line("x" * 200 + secret, secrets=[secret, ""])
@@ -117,6 +118,7 @@ class TestText:
     def test_it_is_one_printable_line(self) -> None:
         assert one_line(" a\n\tb\x00\x1b[31m  c\u2028d ") == "a b [31m c d"
 
+    @pytest.mark.field(6)
     @given(st.text(), st.integers(min_value=3, max_value=300))
     def test_it_keeps_its_limit_and_is_always_utf_8(self, text: str, limit: int) -> None:
         line = one_line(text, limit=limit)

@@ -51,6 +51,7 @@ def test_a_whole_adapter_is_whole(adapter: Path) -> None:
     assert look(f"{adapter}/").state is PathState.WHOLE
 
 
+@pytest.mark.field(23)
 @pytest.mark.parametrize(
     ("path", "words"),
     [
@@ -106,6 +107,7 @@ def test_a_path_outside_of_the_shared_mounts_is_told_so_without_a_look(
     assert "/adapters, /models" in text
 
 
+@pytest.mark.field(44)
 def test_a_link_out_of_the_shared_mounts_is_not_followed(tmp_path: Path, adapter: Path) -> None:
     mount = tmp_path / "mount"
     mount.mkdir()
@@ -308,6 +310,7 @@ def test_an_error_of_the_file_system_is_named(
     assert ("uid" in text) == (code in ("EACCES", "EPERM"))
 
 
+@pytest.mark.field(123)
 def test_who_lacks_permission_is_said_by_number(
     adapter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

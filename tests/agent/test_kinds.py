@@ -56,6 +56,7 @@ REFUSALS = [
 ]
 
 
+@pytest.mark.field(51)
 @pytest.mark.parametrize(
     ("words", "kind"), REFUSALS, ids=[words[:40] or "-" for words, _ in REFUSALS]
 )

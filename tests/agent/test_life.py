@@ -104,6 +104,7 @@ def test_a_key_that_is_refused_is_said_at_once():
     assert (view.state, view.reason) == (EngineState.UNREACHABLE, Reason.ENGINE_UNAUTHORIZED)
 
 
+@pytest.mark.field(37)
 @pytest.mark.rule(13)
 class TestSetUpsThatCannotLoad:
     @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ Decisions have their tables in test_plan; here is what only shows when requests,
 """
 
 import asyncio
+from itertools import pairwise
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -32,6 +34,40 @@ async def test_an_adapter_is_loaded_once_and_left_alone(simulator, make, tmp_pat
         assert agent.unloads == []
 
 
+@pytest.mark.field(12)
+@pytest.mark.field(17)
+@pytest.mark.field(40)
+async def test_a_hundred_adapters_made_at_once_are_all_loaded_one_at_a_time(
+    simulator, make, tmp_path
+):
+    path = make("a")
+    wanted = [adapter(f"a{number}", path=path) for number in range(100)]
+    async with Agent(simulator, tmp_path) as agent:
+        agent.source.set(*wanted)
+        await agent.until_reported(**{a.handle: Reason.LOADED for a in wanted})
+        assert sorted(load["lora_name"] for load in agent.loads) == sorted(agent.held())
+        sent = [asked for asked in simulator.asked if asked.path == LOAD]
+        assert all(one.ended <= other.at for one, other in pairwise(sent))
+
+
+@pytest.mark.rule(3)
+@pytest.mark.field(17)
+async def test_a_look_at_a_hundred_adapters_is_one_request(simulator, make, tmp_path):
+    path = make("a")
+    wanted = [adapter(f"a{number}", path=path) for number in range(100)]
+    async with Agent(simulator, tmp_path) as agent:
+        agent.source.set(*wanted)
+        await agent.until_reported(**{a.handle: Reason.LOADED for a in wanted})
+        passes, before = agent.loop.passes, len(simulator.asked)
+        looks = {agent.follower.view.listed_at}
+        while agent.loop.passes < passes + 10:
+            await asyncio.sleep(0.001)
+            looks.add(agent.follower.view.listed_at)
+        asked = [asked.path for asked in list(simulator.asked)[before:]]
+        assert set(asked) == {"/v1/models"}
+        assert len(asked) <= len(looks) + 1  # one may be on its way
+
+
 @pytest.mark.rule(3)
 async def test_an_adapter_that_the_engine_lost_is_loaded_again(simulator, make, tmp_path):
     a, b = adapter("a", path=make("a")), adapter("b", path=make("b"))
@@ -43,6 +79,7 @@ async def test_an_adapter_that_the_engine_lost_is_loaded_again(simulator, make, 
         await agent.until_reported(a=Reason.LOADED, b=Reason.LOADED)
 
 
+@pytest.mark.field(27)
 @pytest.mark.rule(7)
 async def test_a_load_whose_answer_was_lost_is_not_sent_twice(simulator, make, tmp_path):
     simulator.faults.add(Fault(LOAD, "drop", executed=True))
@@ -61,6 +98,7 @@ async def test_a_load_that_never_arrived_is_sent_again(simulator, make, tmp_path
         assert len(agent.loads) == 2
 
 
+@pytest.mark.field(5)
 @pytest.mark.rule(7)
 async def test_a_refusal_for_good_is_sent_once_until_the_files_change(simulator, make, tmp_path):
     a = adapter("a", path=make("a", rank=64))
@@ -101,6 +139,7 @@ async def test_a_restart_too_quick_to_be_seen_is_found_out(simulator, make, tmp_
         assert agent.follower.view.boot != boot
 
 
+@pytest.mark.field(39)
 @pytest.mark.rule(9)
 async def test_what_a_client_brings_back_is_unloaded_again(simulator, make, tmp_path):
     async with Agent(simulator, tmp_path) as agent:
@@ -114,6 +153,7 @@ async def test_what_a_client_brings_back_is_unloaded_again(simulator, make, tmp_
         assert len(agent.unloads) == 2
 
 
+@pytest.mark.field(39)
 @pytest.mark.rule(2)
 async def test_what_others_loaded_stays(simulator, make, tmp_path):
     await _post(simulator, LOAD, {"lora_name": "theirs", "lora_path": make("theirs")})
@@ -154,6 +194,8 @@ async def test_replacing_under_traffic_shows_no_client_an_error(simulator, make,
         assert answers[-1] != answers[0]
 
 
+@pytest.mark.field(30)
+@pytest.mark.field(48)
 @pytest.mark.rule(6)
 async def test_rewritten_weights_are_loaded_once_and_a_touch_not_at_all(simulator, make, tmp_path):
     a = adapter("a", path=make("a", seed=1))
@@ -167,6 +209,74 @@ async def test_rewritten_weights_are_loaded_once_and_a_touch_not_at_all(simulato
         make("a", seed=2)
         await agent.until(lambda: len(agent.loads) == 2)
         await agent.until_reported(a=Reason.LOADED)
+
+
+def _rewrite(folder: Path) -> None:
+    weights = folder / "a" / "adapter_model.safetensors"
+    new = make_adapter(folder / "new", seed=2) / weights.name
+    assert len(new.read_bytes()) == weights.stat().st_size
+    weights.write_bytes(new.read_bytes())
+
+
+def _rename(folder: Path) -> None:
+    new = make_adapter(folder / "new", seed=2)
+    (new / "adapter_model.safetensors").rename(folder / "a" / "adapter_model.safetensors")
+
+
+def _swap_data(folder: Path) -> None:
+    make_adapter(folder / "volume" / "..2", seed=2)
+    (folder / "volume" / "..new").symlink_to("..2")
+    (folder / "volume" / "..new").rename(folder / "volume" / "..data")
+
+
+def _replace_directory(folder: Path) -> None:
+    new = make_adapter(folder / "new", seed=2)
+    (folder / "a").rename(folder / "old")
+    new.rename(folder / "a")
+
+
+def _link_data(folder: Path) -> None:
+    """A directory as kubelet makes it of a ConfigMap."""
+    make_adapter(folder / "volume" / "..1", seed=1)
+    (folder / "volume" / "..data").symlink_to("..1")
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        (folder / "volume" / name).symlink_to(f"..data/{name}")
+
+
+@pytest.mark.rule(6)
+@pytest.mark.field(30)
+@pytest.mark.field(118)
+@pytest.mark.parametrize("change", [_rewrite, _rename, _swap_data, _replace_directory])
+async def test_new_weights_are_loaded_once_however_they_came(simulator, make, tmp_path, change):
+    a = adapter("a", path=make("a", seed=1))
+    if change is _swap_data:
+        _link_data(tmp_path)
+        a = adapter("a", path=str(tmp_path / "volume"))
+    async with Agent(simulator, tmp_path) as agent:
+        agent.source.set(a)
+        await agent.until(lambda: agent.loop.said and agent.loop.said.adapters[0].content_hash)
+        before = agent.loop.said.adapters[0].content_hash
+        change(tmp_path)
+        await agent.until(
+            lambda: agent.loop.said.adapters[0].content_hash not in ("", None, before)
+        )
+        await agent.until_reported(a=Reason.LOADED)
+        passes = agent.loop.passes
+        await agent.until(lambda: agent.loop.passes > passes + 10)
+        assert len(agent.loads) == 2
+
+
+@pytest.mark.rule(7)
+@pytest.mark.field(43)
+async def test_tokens_that_an_adapter_adds_are_for_the_engine_to_judge(simulator, make, tmp_path):
+    """Versions differ in what they take; none may be denied here what its engine serves."""
+    path = make("a")
+    (tmp_path / "a" / "added_tokens.json").write_text('{"<new>": 5000}')
+    async with Agent(simulator, tmp_path) as agent:
+        agent.source.set(adapter("a", path=path))
+        await agent.until_reported(a=Reason.INCOMPATIBLE)
+        assert len(agent.loads) == 1
+        assert "add tokens to the vocabulary" in agent.text("a")
 
 
 async def test_memory_that_is_recalled_from_the_report_loads_nothing_twice(
@@ -201,6 +311,7 @@ async def test_files_that_come_late_are_waited_for_and_nothing_is_sent_before(si
         await agent.until_reported(a=Reason.LOADED)
 
 
+@pytest.mark.field(18)
 @pytest.mark.rule(4)
 async def test_a_file_system_that_hangs_beside_a_load_holds_up_nobody(
     simulator, make, tmp_path, monkeypatch
@@ -239,6 +350,7 @@ async def test_a_fault_of_ours_in_one_pass_does_not_end_the_agent(
         await agent.until_reported(a=Reason.LOADED)
 
 
+@pytest.mark.field(21)
 async def test_an_engine_without_lora_is_asked_once_at_the_most(make, tmp_path):
     async with (
         Simulator(Options(enable_lora=False)) as simulator,
@@ -252,6 +364,7 @@ async def test_an_engine_without_lora_is_asked_once_at_the_most(make, tmp_path):
         assert len(agent.loads) <= 1
 
 
+@pytest.mark.field(123)
 async def test_trusted_paths_are_sent_unseen(simulator, make, tmp_path):
     outside = make("a")
     me = Me("pod-0", "ns", trust_path=True)
@@ -260,6 +373,7 @@ async def test_trusted_paths_are_sent_unseen(simulator, make, tmp_path):
         await agent.until_reported(a=Reason.LOADED)
 
 
+@pytest.mark.field(20)
 async def test_the_gauge_of_an_adapter_follows_it(simulator, make, tmp_path):
     labels = {"adapter": "ns/a", "handle": "a"}
 

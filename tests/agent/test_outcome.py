@@ -48,6 +48,7 @@ class TestALoadThatWorked:
             {},
         )
 
+    @pytest.mark.field(4)
     def test_that_the_engine_does_not_list_afterwards_is_not_listed(self):
         memory = after(LOAD, Answer(Kind.OK, loaded={"b": "/adapters/b"}))
         assert not memory.held
@@ -76,6 +77,7 @@ class TestALoadThatFailed:
             (Kind.UNSUPPORTED, Reason.ENGINE_UNSUPPORTED),
         ],
     )
+    @pytest.mark.field(5)
     def test_for_good_waits_a_quarter_of_an_hour(self, kind, reason):
         failure = after(LOAD, Answer(kind, "words")).failures["uid-a"]
         assert (failure.reason, failure.permanent, failure.retry_at) == (reason, True, 1000.0)

@@ -232,6 +232,7 @@ async def test_directories_made_at_one_stroke_are_seen_by_events(
     await probe.shows(adapter, PathState.WHOLE)
 
 
+@pytest.mark.field(121)
 async def test_a_file_that_grows_block_by_block_is_whole_only_with_the_last(
     tmp_path: Path, start: Start
 ) -> None:
@@ -302,6 +303,7 @@ async def test_the_swap_of_a_link_is_seen_by_its_event(tmp_path: Path, start: St
     await probe.shows(adapter, PathState.WHOLE)
 
 
+@pytest.mark.field(118)
 async def test_the_swap_of_a_config_maps_data_is_seen_by_its_event(
     tmp_path: Path, start: Start
 ) -> None:
@@ -353,6 +355,7 @@ async def test_events_beside_an_adapter_cause_no_look_at_it(
     assert str(adapter) not in looks
 
 
+@pytest.mark.field(115)
 @pytest.mark.parametrize(
     "error",
     [
@@ -385,6 +388,7 @@ async def test_without_file_events_it_polls_and_warns_once(
     assert len(warnings) == 1
 
 
+@pytest.mark.field(116)
 async def test_network_file_systems_are_polled_and_not_watched(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -429,6 +433,7 @@ def stall(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stall]:
 IMPATIENT = replace(POLLING, timeout=0.05)
 
 
+@pytest.mark.field(120)
 async def test_a_path_that_does_not_answer_is_stuck_and_holds_up_no_other(
     tmp_path: Path, start: Start, stall: Stall
 ) -> None:
@@ -467,6 +472,7 @@ async def test_a_path_that_hangs_later_keeps_what_was_known_of_it(
     assert replace(after, state=before.state, text=before.text) == before
 
 
+@pytest.mark.field(120)
 async def test_many_adapters_on_a_dead_mount_do_not_take_the_others_with_them(
     tmp_path: Path, start: Start, stall: Stall
 ) -> None:

@@ -84,11 +84,13 @@ class TestWhatIsWanted:
         assert reasons(decided)["b"] is Reason.NAME_CONFLICT
         assert "ns/a" in decided.entries[1].text
 
+    @pytest.mark.field(23)
     def test_the_served_models_own_name_is_refused(self):
         decided = decide(world(adapter("base")))
         assert decided.actions == ()
         assert reasons(decided) == {"base": Reason.BASE_MODEL_NAME}
 
+    @pytest.mark.field(44)
     @pytest.mark.parametrize("path", ["a/b", "/a/../b", "org/name"])
     def test_a_path_that_could_be_taken_for_a_hub_id_is_never_sent(self, path):
         decided = decide(world(adapter("a", path=path)))
@@ -170,6 +172,7 @@ class TestNothingIsUnloadedByIgnorance:
         assert reasons(decided) == {"a": Reason.NAME_TAKEN}
         assert "/elsewhere" in decided.entries[0].text
 
+    @pytest.mark.field(120)
     @pytest.mark.parametrize("state", [PathState.UNREADABLE, PathState.STUCK, PathState.MISSING])
     def test_files_that_cannot_be_seen_any_more_unload_nothing(self, state):
         seen = world(A, engine=engine({"a": "/adapters/a"}))
@@ -245,6 +248,7 @@ class TestThePathGate:
 
 @pytest.mark.rule(6)
 class TestEdits:
+    @pytest.mark.field(46)
     def test_an_edited_path_replaces_what_was_loaded_from_the_old_one(self):
         moved = adapter("a", path="/adapters/new")
         decided = decide(world(moved, engine=engine({"a": "/adapters/a"})), remembering(A))
@@ -341,6 +345,7 @@ class TestFailures:
         assert reasons(decided) == {"a": Reason.RETRYING}
         assert decide(world(A), memory, 101.0).actions == (load_of(A),)
 
+    @pytest.mark.field(18)
     def test_one_bad_adapter_does_not_hold_up_another(self):
         assert decide(world(A, B), self.failed(Kind.TRANSIENT), 100.1).actions == (load_of(B),)
 

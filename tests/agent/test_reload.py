@@ -48,6 +48,7 @@ def test_after_a_load_the_content_is_hashed_once():
     assert learnt == Verdict(holding())
 
 
+@pytest.mark.field(48)
 def test_a_touch_is_hashed_and_loads_nothing():
     assert verdict(holding(), NEW).hash
     assert verdict(holding(), NEW, Hashed("s2", "c1", "s2")) == Verdict(holding("s2"))

@@ -220,6 +220,7 @@ UNLISTED = {
 }
 
 
+@pytest.mark.field(66)
 @pytest.mark.parametrize("answer", UNLISTED.values(), ids=UNLISTED)
 async def test_an_answer_that_is_no_list_takes_no_adapter_away(answer: faults.Answer) -> None:
     async with rig() as it:

@@ -203,6 +203,7 @@ INSTANCES = RuntimeError("Too many open files (os error 24) about []")
 WATCHES = OSError("OS file watch limit reached. about []")
 
 
+@pytest.mark.field(117)
 @pytest.mark.parametrize(
     ("error", "words"),
     [

@@ -79,6 +79,7 @@ def test_a_whole_safetensors_file_lacks_nothing(lack: Lack) -> None:
     assert lack(safetensors(b"")) is None
 
 
+@pytest.mark.field(121)
 def test_a_safetensors_file_cut_anywhere_lacks_something(lack: Lack) -> None:
     whole = safetensors()
     for length in range(len(whole)):

@@ -230,6 +230,7 @@ def test_what_the_contract_allows_is_accepted_and_read(over: dict[str, Any]) -> 
     assert (read.handle, read.spec.path) == (body["spec"]["name"], body["spec"]["path"])
 
 
+@pytest.mark.field(22)
 @pytest.mark.parametrize(("over", "where"), REFUSED.values(), ids=REFUSED)
 def test_what_the_contract_forbids_is_refused_and_not_read(
     over: dict[str, Any], where: str

@@ -192,6 +192,7 @@ async def test_of_four_simultaneous_loads_of_one_name_one_succeeds(
     assert kinds == [*[Kind.ALREADY_LOADED] * 3, Kind.OK]
 
 
+@pytest.mark.field(47)
 async def test_changed_files_count_only_after_an_unload_and_a_load(
     plain: Subject, gallery: Gallery
 ) -> None:

@@ -50,6 +50,8 @@ async def test_the_same_weights_answer_the_same_under_another_name(
     assert await plain.generate(one) == await plain.generate(two)
 
 
+@pytest.mark.field(22)
+@pytest.mark.field(50)
 async def test_the_openai_routes_select_by_base_and_name_or_by_a_field(
     plain: Subject, gallery: Gallery
 ) -> None:

@@ -63,6 +63,7 @@ def test_of_two_namespaces_with_one_handle_the_pods_own_wins(stack: Stack):
         delete_namespace(stack.controlplane.client(), other)
 
 
+@pytest.mark.field(13)
 def test_a_pod_added_later_gets_every_adapter(stack: Stack):
     for name in ("a", "b"):
         make_adapter(stack.adapters / name)
@@ -74,6 +75,7 @@ def test_a_pod_added_later_gets_every_adapter(stack: Stack):
     assert len(loads(first.engine)) == len(loads(second.engine)) == 2
 
 
+@pytest.mark.field(1)
 def test_an_engine_that_restarts_gets_its_adapters_back(stack: Stack):
     make_adapter(stack.adapters / "sql")
     stack.adapter("sql")
@@ -86,6 +88,7 @@ def test_an_engine_that_restarts_gets_its_adapters_back(stack: Stack):
     assert set(held(pod.engine)) == {"sql"}
 
 
+@pytest.mark.field(28)
 def test_an_agent_may_come_long_before_its_engine(stack: Stack):
     make_adapter(stack.adapters / "sql")
     stack.adapter("sql")
@@ -97,6 +100,7 @@ def test_an_agent_may_come_long_before_its_engine(stack: Stack):
     stack.until_reported(pod, {"sql": "Loaded"})
 
 
+@pytest.mark.field(26)
 def test_an_agent_that_restarts_loads_nothing_twice_and_remembers_what_is_its_own(stack: Stack):
     make_adapter(stack.adapters / "sql")
     stack.adapter("sql")
@@ -111,6 +115,7 @@ def test_an_agent_that_restarts_loads_nothing_twice_and_remembers_what_is_its_ow
     until(lambda: not held(pod.engine), "the engine has let go")
 
 
+@pytest.mark.field(68)
 def test_an_adapter_deleted_while_the_agent_is_away_is_unloaded_afterwards(stack: Stack):
     make_adapter(stack.adapters / "sql")
     stack.adapter("sql")
@@ -219,6 +224,7 @@ def test_an_agent_that_may_not_report_still_loads_and_says_what_is_missing(stack
 class TestBadInput:
     """What the CRD lets pass but makes no sense gets a state and a sentence, and disturbs nobody."""
 
+    @pytest.mark.field(44)
     def test_paths_and_files_that_make_no_sense(self, stack: Stack):
         good = make_adapter(stack.adapters / "good")
         (stack.adapters / "file").write_text("x")
@@ -251,6 +257,7 @@ class TestBadInput:
         assert sorted(loads(pod.engine)) == [str(good), str(stack.adapters / "wide")]
         assert held(pod.engine) == {"good": str(good)}
 
+    @pytest.mark.field(6)
     @pytest.mark.parametrize(
         ("fault", "reason"),
         [

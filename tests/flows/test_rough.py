@@ -188,6 +188,7 @@ def test_a_link_to_an_adapter_in_a_shared_volume_is_followed(stack: Stack):
     stack.until_reported(pod, {"current": "Loaded", "out": "PathNotShared"})
 
 
+@pytest.mark.field(65)
 def test_a_rotated_token_is_taken_up(stack: Stack):
     pod = stack.add_pod("token-0")
     stack.kubelet.rotate(pod.handle)

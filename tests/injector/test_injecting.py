@@ -155,6 +155,7 @@ def test_a_skip_says_why(given: dict[str, Any], slug: str) -> None:
     assert decision.warnings == (decision.slug.sentence,)
 
 
+@pytest.mark.field(55)
 @pytest.mark.parametrize(
     ("args", "port"),
     [

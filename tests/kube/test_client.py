@@ -153,6 +153,7 @@ def token(kube: FakeKube, time: FakeTime) -> TokenFile:
     return TokenFile(kube, time)
 
 
+@pytest.mark.field(64)
 async def test_every_request_carries_the_token_of_the_file(
     kube: FakeKube, token: TokenFile, time: FakeTime
 ) -> None:
@@ -174,6 +175,7 @@ async def test_every_request_carries_the_token_of_the_file(
     assert sent == ["Bearer old"] * 3 + ["Bearer new"] * 3
 
 
+@pytest.mark.field(65)
 async def test_a_refused_token_is_read_again_at_once_and_the_call_succeeds(
     kube: FakeKube, token: TokenFile, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -216,6 +216,7 @@ async def test_a_server_that_comes_back_is_picked_up_and_what_was_missed_is_foun
     assert watcher.informer.lists == 2
 
 
+@pytest.mark.field(72)
 async def test_many_that_lost_a_server_come_back_spread_out(kube: FakeKube, watch: Watch) -> None:
     await kube.stop()
     delays = []
@@ -286,6 +287,7 @@ async def test_a_stream_that_lived_is_followed_at_once_and_forgives_failures(
     assert time.naps[5:] == FULL_LADDER[:1]
 
 
+@pytest.mark.field(63)
 async def test_a_break_in_the_middle_of_a_line_is_resumed_without_a_second_effect(
     kube: FakeKube, watch: Watch, time: FakeTime
 ) -> None:
@@ -306,6 +308,7 @@ async def test_a_break_in_the_middle_of_a_line_is_resumed_without_a_second_effec
 # ---- too old ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.field(68)
 async def test_a_version_that_is_too_old_is_followed_by_a_list_that_finds_deletions(
     kube: FakeKube, watch: Watch, time: FakeTime
 ) -> None:
@@ -383,6 +386,9 @@ async def test_a_watch_that_cannot_connect_goes_on_where_it_was(
 # ---- silence ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.field(59)
+@pytest.mark.field(62)
+@pytest.mark.field(71)
 async def test_a_watch_that_goes_silent_is_given_up_and_what_it_missed_is_found(
     kube: FakeKube, watch: Watch, time: FakeTime
 ) -> None:
@@ -397,6 +403,7 @@ async def test_a_watch_that_goes_silent_is_given_up_and_what_it_missed_is_found(
     release.set()
 
 
+@pytest.mark.field(60)
 async def test_silence_is_seen_as_age_although_nothing_failed_yet(
     kube: FakeKube, watch: Watch, time: FakeTime
 ) -> None:
@@ -412,6 +419,7 @@ async def test_silence_is_seen_as_age_although_nothing_failed_yet(
     assert watcher.informer.confirmed_at == time.now
 
 
+@pytest.mark.field(70)
 async def test_hundreds_of_restarted_watches_leave_nothing_behind(
     kube: FakeKube, watch: Watch, time: FakeTime
 ) -> None:
