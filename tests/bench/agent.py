@@ -13,9 +13,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.bench import hundred, moments, passes
 from tests.bench.bare import SERVICE
 from tests.bench.figures import Figure, quantile, spread, tell
-from tests.bench.processes import cpu, resident
 from tests.flows.engine_control import requests
 from tests.rig.adapters import make_adapter
 from tests.rig.controlplane import ControlPlane
@@ -25,7 +25,6 @@ from tests.rig.polling import until
 from tests.rig.process import Process
 from tests.rig.stack import ROOT, ServedPod, Stack
 
-HUNDRED = 100
 WARM_UP = 5
 LOAD = "/load_lora_adapter"
 
@@ -43,7 +42,9 @@ def main() -> int:
         missed = tell(
             *_created_to_load(controlplane, kubelet, Path(folder) / "load", options.rounds)
         )
-        missed += tell(*_hundred(controlplane, kubelet, Path(folder) / "hundred"))
+        missed += tell(*hundred.figures(controlplane, kubelet, Path(folder) / "hundred"))
+        missed += tell(*moments.figures(controlplane, kubelet, Path(folder) / "moments"))
+        missed += tell(*passes.figures(Path(folder) / "passes"))
     return 1 if missed and options.strict else 0
 
 
@@ -125,69 +126,6 @@ def _bare(stack: Stack, pod: ServedPod) -> Process:
     started = Process(command, pod.folder / "bare.log", environment=environment)
     until(lambda: "watching" in started.tail(), "the bare watcher watches")
     return started
-
-
-# --- 100 adapters ----------------------------------------------------------------------------------
-
-
-def _hundred(controlplane: ControlPlane, kubelet: Kubelet, folder: Path) -> list[Figure]:
-    namespace = create_namespace(controlplane.client(), "bench-hundred")
-    with Stack(controlplane, kubelet, namespace, folder) as stack:
-        stack.create_service()
-        for number in range(HUNDRED):
-            make_adapter(stack.adapters / f"a{number}", seed=number)
-            stack.adapter(f"a{number}")
-        pod = stack.add_pod("hundred")
-        until(lambda: stack.report(pod).get("loaded") == "100/100", "100 are loaded", timeout=120)
-        time.sleep(15)  # hashing has ended
-        mib = resident(pod.agent.pid)
-        starts = [_start(stack, pod) for _ in range(5)]
-    wall = [took for took, _ in starts]
-    return [
-        Figure(
-            "agent_rss_100_adapters",
-            1,
-            "MiB",
-            60.0,
-            "<= 60 MiB RSS with 100 adapters",
-            value=mib,
-        ),
-        Figure(
-            "agent_start_to_first_list",
-            len(wall),
-            "s",
-            1.0,
-            "process start to first list <= 1 s",
-            value=statistics.median(wall),
-            max=max(wall),
-        ),
-        Figure(
-            "agent_cpu_to_first_list",
-            len(starts),
-            "s",
-            0.5,
-            "process start to first list <= 0.5 CPU-s",
-            value=statistics.median(cpu for _, cpu in starts),
-            max=max(cpu for _, cpu in starts),
-        ),
-    ]
-
-
-def _start(stack: Stack, pod: ServedPod) -> tuple[float, float]:
-    """Wall and CPU seconds from the start of an agent's process until it has its first list."""
-    assert pod.agent
-    pod.agent.stop()
-    size = pod.agent.log.stat().st_size
-    began = time.monotonic()
-    agent = stack.start_agent(pod)
-
-    def listed() -> bool:
-        with agent.log.open("rb") as log:
-            log.seek(size)
-            return b"(a0): Loaded" in log.read()
-
-    until(listed, "the agent has its first list", every=0.005)
-    return time.monotonic() - began, cpu(agent.pid)
 
 
 if __name__ == "__main__":
