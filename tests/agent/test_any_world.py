@@ -5,6 +5,7 @@
 
 import json
 import string
+from contextlib import suppress
 from typing import Any
 
 from hypothesis import given, settings
@@ -249,7 +250,5 @@ def test_any_answer_is_read(status: int, body: bytes) -> None:
 @given(bodies)
 def test_any_list_or_information_is_read_or_refused(body: bytes) -> None:
     for read in (Listing.read, ServerInfo.read):
-        try:
+        with suppress(ValueError):
             read(body)
-        except ValueError as error:
-            assert str(error)
