@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sidecar.api.names import PREFIX
-from sidecar.kube.client import APPLY_PATCH, Client, Resource
+from sidecar.kube.client import APPLY_PATCH, Client
+from sidecar.kube.resources import WEBHOOKS
 
-WEBHOOKS: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 MANAGER: Final = f"{PREFIX}/ca-bundle"
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from injector.decide import CREDENTIALS, Plan, Skip
 from injector.engine import Key
+from sidecar import __version__
 from sidecar.api import names
 from sidecar.api.settings import ENV_PREFIX
 
-VERSION: Final = "0.1.0"
 USER: Final = 65532
 _DOWNWARD: Final = {
     "POD_NAME": "metadata.name",
@@ -32,7 +32,7 @@ def patch(pod: dict[str, Any], decision: Plan | Skip) -> list[Operation]:
         labels = {names.INJECTED_LABEL: "false"}
         return _marks(pod, labels, {names.SKIPPED: decision.slug.value})
     spec = pod.get("spec") or {}
-    annotations = {names.INJECTED_VERSION: VERSION, names.INJECTED_CONTAINER: decision.container}
+    annotations = {names.INJECTED_VERSION: __version__, names.INJECTED_CONTAINER: decision.container}
     field = "initContainers" if decision.native else "containers"
     have = {s.get("name") for s in spec.get("imagePullSecrets") or []}
     secrets = [{"name": n} for n in dict.fromkeys(decision.pull_secrets) if n not in have]

@@ -6,3 +6,5 @@ runtime     how a process of ours lives: logs, signals, probes, metrics
 agent       one per SGLang pod: gather, plan, act, report
 aggregator  one per cluster: folds the reports of all pods into each LoRAAdapter's status
 """
+
+__version__ = "0.1.0"

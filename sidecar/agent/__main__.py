@@ -14,10 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
-from sidecar import runtime
+from sidecar import __version__, runtime
 from sidecar.agent.basereader import BaseReader
 from sidecar.agent.engine import Follower
 from sidecar.agent.keys import Certificate, Keys
@@ -45,13 +44,6 @@ GRACE = 10.0
 """Seconds that a call to the engine and the last report are given at a stop."""
 LAST_CALL = 7.0
 """Seconds of these after which the report is written though the call is still open."""
-
-
-def _version() -> str:
-    try:
-        return metadata.version("lora-sidecar")
-    except metadata.PackageNotFoundError:
-        return "0.1.0"
 
 
 def _wall() -> datetime:
@@ -99,7 +91,7 @@ async def main(settings: AgentSettings, stop: asyncio.Event) -> int:
                 hold=settings.readiness_timeout if settings.readiness else 0.0,
             ),
             service=settings.service,
-            says=Says(_version(), settings.allowed_namespaces()),
+            says=Says(__version__, settings.allowed_namespaces()),
             files=files,
             base=base,
             engine=engine,
@@ -231,7 +223,7 @@ def start(arguments: Sequence[str] | None = None) -> None:
         log.warning("%s", warning)
     log.info(
         "agent %s for service %s/%s, pod %s",
-        _version(),
+        __version__,
         settings.pod_namespace,
         settings.service,
         settings.pod_name,

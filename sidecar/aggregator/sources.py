@@ -15,12 +15,12 @@ from sidecar.api import names
 from sidecar.kube.client import Client, Resource
 from sidecar.kube.errors import Forbidden, KubeError, NotFound, Unreachable
 from sidecar.kube.informer import Informer
+from sidecar.kube.resources import WEBHOOKS
 
 ADAPTERS: Final = Resource(names.INFERENCE_GROUP, names.VERSION, names.ADAPTER_PLURAL)
 SERVICES: Final = Resource(names.INFERENCE_GROUP, names.VERSION, names.SERVICE_PLURAL)
 REPORTS: Final = Resource(names.PREFIX, names.VERSION, names.REPORT_PLURAL)
 PODS: Final = Resource("", "v1", "pods")
-WEBHOOKS: Final = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 
 _REPORT_PAGE: Final = 10
 _POD_PAGE: Final = 100

@@ -20,10 +20,11 @@ from sidecar.aggregator.announcing import Announcer
 from sidecar.aggregator.index import Index
 from sidecar.aggregator.loop import Loop
 from sidecar.aggregator.metrics import PREFIX, Metrics, State
-from sidecar.aggregator.sources import ADAPTERS, PODS, REPORTS, SERVICES, WEBHOOKS, Sources
+from sidecar.aggregator.sources import ADAPTERS, PODS, REPORTS, SERVICES, Sources
 from sidecar.aggregator.view import SILENCE_LIMIT
 from sidecar.kube.client import Client
 from sidecar.kube.informer import Informer
+from sidecar.kube.resources import WEBHOOKS
 from tests.aggregator import worlds
 from tests.aggregator.worlds import Json, condition, entry, pod, report, says, service
 from tests.fakes import kube_faults as faults
