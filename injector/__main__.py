@@ -1,16 +1,23 @@
-"""Entry point of the injector. The webhook is not part of this version: until it is, agents are added by hand."""
+"""Entry point of the injector: the webhook itself, or an explanation of what it would do.
 
+python -m injector [--webhook NAME] [--certificates DIR] [--log-level LEVEL] ...
+python -m injector explain FILE|- [-o diff|yaml|json] [--namespace NAME]
+"""
+
+import os
 import sys
 
 
-def main() -> int:
-    """Say so, and end with an error: a Deployment of it must not look healthy."""
-    sys.stderr.write(
-        "lora-sidecar's injector is not part of this version yet. Add the agent to the pod template as a native"
-        " sidecar that runs `python -m sidecar.agent`; its settings are in docs/settings.md.\n"
-    )
-    return 2
+def main() -> None:
+    """Each imports what it needs only: who asks for an explanation shall not wait for a server's libraries."""
+    if sys.argv[1:2] == ["explain"]:
+        from injector import explain
+
+        sys.exit(explain.main(sys.argv[2:], os.environ))
+    from injector import serve
+
+    serve.start()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

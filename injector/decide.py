@@ -5,17 +5,15 @@ default, but adapter-namespaces, which falls closed to the pod's own namespace. 
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from injector import engine, mounts
+from injector import engine, mounts, resources
+from injector.annotated import Said
 from injector.settings import InjectorSettings
 from sidecar.api import names
-from sidecar.api.annotations import ANNOTATIONS, Annotation, seconds
+from sidecar.api.annotations import seconds
 from sidecar.api.sentenced import Sentenced
 from sidecar.api.settings import AgentSettings
-
-CREDENTIALS: Final = "/var/run/secrets/lora-sidecar"
-"""Where the agent finds its token, and the engine's keys."""
 
 
 class Slug(Sentenced):
@@ -68,44 +66,12 @@ class Plan:
     warnings: tuple[str, ...]
 
 
-class Said:
-    """The annotations of a pod, read by their table; what is wrong with them gathers in `warnings`."""
-
-    def __init__(self, annotations: dict[str, str]) -> None:
-        self.warnings: list[str] = []
-        self._good: dict[str, str] = {}
-        for declared in ANNOTATIONS:
-            self._take(declared, annotations.get(declared.key))
-
-    def _take(self, declared: Annotation, value: str | None) -> None:
-        if value is None:
-            return
-        wrong = declared.check(value)
-        if wrong is None or declared.name == "adapter-namespaces":
-            self._good[declared.name] = value
-        else:
-            self.warnings.append(
-                f"{declared.key}: {wrong}; using the default ({declared.default or 'none'})"
-            )
-
-    def get(self, name: str) -> str | None:
-        """What a user said, None where that is nothing or wrong."""
-        return self._good.get(name)
-
-    def namespaces(self, own: str) -> tuple[str, ...]:
-        """Whose adapters are allowed; bad entries are dropped, and an empty rest is the pod's own namespace."""
-        value = self.get("adapter-namespaces")
-        if value is None:
-            return ("*",)
-        check = next(a.check for a in ANNOTATIONS if a.name == "service")
-        entries = [part.strip() for part in value.split(",")]
-        good = tuple(e for e in entries if e == "*" or ("." not in e and check(e) is None))
-        if len(good) < len(entries):
-            self.warnings.append(
-                f"{names.PREFIX}/adapter-namespaces: what is no namespace is left out; allowed are"
-                f" {', '.join(good or (own,))}"
-            )
-        return good or (own,)
+def told(decision: Plan | Skip) -> tuple[str, str, str]:
+    """A decision in one word, a slug and a sentence."""
+    if isinstance(decision, Skip):
+        return "skip", decision.slug.value, decision.slug.sentence
+    kind = "a native sidecar" if decision.native else "an ordinary container"
+    return "inject", "injected", f"The agent is added beside {decision.container} as {kind}."
 
 
 def decide(pod: dict[str, Any], namespace: str, settings: InjectorSettings) -> Plan | Skip:
@@ -159,6 +125,7 @@ def _plan(
 ) -> Plan:
     taken = mounts.shared(container, spec.get("volumes") or [])
     keys = {name: _key(container, name, said) for name in ("api-key", "admin-key")}
+    requests, limits = resources.read(said, settings)
     agent = _agent(spec, container, said, keys, taken)
     agent |= {"service": service, "adapter_namespaces": said.namespaces(namespace)}
     native = _native(said, settings)
@@ -169,16 +136,8 @@ def _plan(
         image=said.get("image") or settings.image,
         pull_policy=settings.image_pull_policy,
         pull_secrets=settings.pull_secrets,
-        requests={
-            "cpu": said.get("cpu-request") or settings.cpu_request,
-            "memory": said.get("memory-request") or settings.memory_request,
-            "ephemeral-storage": "16Mi",
-        },
-        limits={
-            "cpu": said.get("cpu-limit") or settings.cpu_limit,
-            "memory": said.get("memory-limit") or settings.memory_limit,
-            "ephemeral-storage": "64Mi",
-        },
+        requests=requests,
+        limits=limits,
         shared=taken,
         api_key=keys["api-key"],
         admin_key=keys["admin-key"],
@@ -193,13 +152,13 @@ def _agent(
     keys: dict[str, engine.Key | None],
     taken: mounts.Shared,
 ) -> dict[str, Any]:
-    port = int(said.get("engine-port") or engine.port(container))
-    certificate = engine.certificate(container)
+    port = _engine_port(container, said)
+    certificate = engine.read(container, "--ssl-certfile")
     agent: dict[str, Any] = {
         "engine_port": port,
         "engine_scheme": "https" if certificate else "http",
-        "engine_certificate": certificate or "",
-        "credentials": CREDENTIALS,
+        "engine_certificate": (certificate.value if certificate else "") or "",
+        "credentials": mounts.CREDENTIALS,
         "listen_port": _free_port(spec, container, port),
         "shared": tuple(m["mountPath"] for m in taken.mounts),
         "trust_path": said.get("trust-path") == "true",
@@ -210,7 +169,7 @@ def _agent(
     }
     for name, key in keys.items():
         if key and key.secret:
-            agent[f"{name.replace('-', '_')}_file"] = f"{CREDENTIALS}/{name}"
+            agent[f"{name.replace('-', '_')}_file"] = f"{mounts.CREDENTIALS}/{name}"
     return agent
 
 
@@ -219,7 +178,27 @@ def _key(container: dict[str, Any], name: str, said: Said) -> engine.Key | None:
     if named:
         secret, _, item = named.partition("/")
         return engine.Key(secret=(secret, item))
-    return engine.key(container, f"--{'admin-' if name == 'admin-key' else ''}api-key")
+    option = f"--{'admin-' if name == 'admin-key' else ''}api-key"
+    key = engine.key(container, option)
+    if key is None or key.known:
+        return key
+    said.warnings.append(
+        f"the engine's {option} cannot be told from the pod, so the agent lacks it;"
+        f" {names.PREFIX}/{name}-secret can name the Secret"
+    )
+    return None
+
+
+def _engine_port(container: dict[str, Any], said: Said) -> int:
+    if value := said.get("engine-port"):
+        return int(value)
+    port, option = engine.port(container), engine.read(container, "--port")
+    if option and not engine.is_port(option.value):
+        said.warnings.append(
+            f"the engine's --port cannot be told from the pod, {port} is assumed;"
+            f" {names.PREFIX}/engine-port can say it"
+        )
+    return port
 
 
 def _free_port(spec: dict[str, Any], container: dict[str, Any], engine_port: int) -> int:
@@ -227,7 +206,7 @@ def _free_port(spec: dict[str, Any], container: dict[str, Any], engine_port: int
     line = engine.words(container)
     for name in ("--nccl-port", "--dist-init-addr"):
         digits = (engine.option(line, name) or "").rpartition(":")[2]
-        taken.add(int(digits) if digits.isdecimal() else None)
+        taken.add(int(digits) if engine.is_port(digits) else None)
     taken.add(engine_port)
     port = names.AGENT_PORT
     while port in taken:

@@ -1,7 +1,8 @@
 """The engine in a pod: which container it is, and what its command line says about port, certificate and keys.
 
-Command lines are read as argparse reads them (the last one counts), also inside `sh -c "..."`, with Kubernetes'
-`$(VAR)` and, inside a shell, `$VAR` and `${VAR}` looked up in the container's own environment.
+Command lines are read as argparse reads them (the last one counts), also inside `sh -c "..."`. Variables are looked up
+in the container's own environment: `$(VAR)` as Kubernetes does, and in a shell `$VAR` and `${VAR}` too. What cannot be
+resolved so is unknown, never a text with a hole in it: Kubernetes or the shell will make something else of it.
 """
 
 import itertools
@@ -12,30 +13,54 @@ from typing import Any, Final
 
 from sidecar.api import names
 
-_VARIABLE: Final = re.compile(r"\$\((\w+)\)|\$\{(\w+)\}|\$(\w+)")
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash"})
+_KUBERNETES: Final = re.compile(r"\$\$|\$\((?P<name>[-._a-zA-Z][-._a-zA-Z0-9]*)\)")
+_SHELL: Final = re.compile(r"\$\((?P<a>\w+)\)|\$\{(?P<b>\w+)\}|\$(?P<c>[a-zA-Z_]\w*)|[$`]")
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh"})
+_COPIED: Final = frozenset({"fieldRef", "configMapKeyRef"})
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One of SGLang's keys: a Secret's item, or what the agent's environment variable shall say."""
+    """One of SGLang's keys: a Secret's item, or what the agent's environment variable shall say.
+
+    With none of them the engine has a key that cannot be told from the pod.
+    """
 
     secret: tuple[str, str] | None = None
     source: dict[str, Any] | None = field(default=None, repr=False)
     value: str | None = field(default=None, repr=False)
 
+    @property
+    def known(self) -> bool:
+        """Whether the agent can be given it."""
+        return bool(self.secret or self.source or self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What an option of the command line says: its text as it stands there, and its value where that is known."""
+
+    text: str = field(repr=False)
+    value: str | None = field(repr=False)
+
 
 def words(container: dict[str, Any]) -> list[str]:
     """The command line in words; a shell's script is taken apart as the shell would."""
+    return _words(container)[0]
+
+
+def _words(container: dict[str, Any]) -> tuple[list[str], bool]:
+    """The words, and whether a shell sees them."""
     line = [
         str(word) for word in [*(container.get("command") or []), *(container.get("args") or [])]
     ]
-    if not line or line[0].rpartition("/")[2] not in _SHELLS:
-        return line
-    scripts = [i + 1 for i, word in enumerate(line) if re.fullmatch(r"-[a-z]*c", word)]
-    if not scripts or scripts[0] >= len(line):
-        return line
-    return _split(line[scripts[0]]) + line[scripts[0] + 1 :]
+    shells = [i for i, word in enumerate(line) if word.rpartition("/")[2] in _SHELLS]
+    flags = [i for i, word in enumerate(line) if re.fullmatch(r"-[a-z]*c", word)]
+    # Only what stands before the script itself can be its shell, such as in `tini -- bash -lc "..."`.
+    found = [i + 1 for i in flags if shells and shells[0] < i]
+    if not found or found[0] >= len(line):
+        return line, False
+    return _split(line[found[0]]) + line[found[0] + 1 :], True
 
 
 def _split(script: str) -> list[str]:
@@ -72,38 +97,43 @@ def find(containers: list[dict[str, Any]], wanted: str | None) -> list[dict[str,
     return [c for c in containers if launches_sglang(c)]
 
 
+def read(container: dict[str, Any], name: str) -> Option | None:
+    """An option of the container's command line, None where it is not there."""
+    line, shell = _words(container)
+    text = option(line, name)
+    return None if text is None else Option(text, _value(text, container, shell=shell))
+
+
 def port(container: dict[str, Any]) -> int:
-    """Where the engine listens: `--port`, else the port named http, else SGLang's default."""
-    said = _literal(option(words(container), "--port"), container)
-    if said and re.fullmatch(r"[0-9]{1,5}", said) and 0 < int(said) < 65536:
-        return int(said)
+    """Where the engine listens: `--port` where it is known, else the port named http, else SGLang's default."""
+    said = read(container, "--port")
+    if said and is_port(said.value):
+        return int(said.value or 0)
     for declared in container.get("ports") or []:
         if declared.get("name") == "http":
             return int(declared["containerPort"])
     return names.ENGINE_PORT
 
 
-def certificate(container: dict[str, Any]) -> str | None:
-    """The certificate file that the engine was given, None where it speaks http."""
-    return _literal(option(words(container), "--ssl-certfile"), container)
+def is_port(value: str | None) -> bool:
+    """Whether a text is a port's number."""
+    return bool(value and re.fullmatch(r"[0-9]{1,5}", value) and 0 < int(value) < 65536)
 
 
 def key(container: dict[str, Any], name: str) -> Key | None:
-    """The key that the option `name` gives, literally or by a variable; None where there is none to be read."""
-    said = option(words(container), name)
-    if not said:
+    """The key that the option `name` gives, literally or by a variable; None where there is no such option."""
+    said = read(container, name)
+    if said is None or not said.text:
         return None
-    whole = _VARIABLE.fullmatch(said)
-    if whole:
-        entry = environment(container).get(next(filter(None, whole.groups())), {})
-        source = entry.get("valueFrom") or {}
-        reference = source.get("secretKeyRef")
-        if reference:
-            return Key(secret=(reference["name"], reference["key"]))
-        if source:
-            return Key(source=source)
-    value = _literal(said, container)
-    return Key(value=value) if value else None
+    entry = environment(container).get(_variable(said.text, container), {})
+    source = entry.get("valueFrom") or {}
+    if reference := source.get("secretKeyRef"):
+        return Key(secret=(reference["name"], reference["key"]))
+    if len(source) == 1 and set(source) <= _COPIED:
+        # The agent must start also where the engine's container would not.
+        [(kind, what)] = source.items()
+        return Key(source={kind: what | ({"optional": True} if "key" in what else {})})
+    return Key(value=said.value)
 
 
 def environment(container: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -111,14 +141,25 @@ def environment(container: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in container.get("env") or []}
 
 
-def _literal(said: str | None, container: dict[str, Any]) -> str | None:
-    if said is None:
-        return None
+def _variable(text: str, container: dict[str, Any]) -> str:
+    """The name of the variable that a text is nothing but; empty where it is more or less."""
+    pattern = _SHELL if _words(container)[1] else _KUBERNETES
+    whole = pattern.fullmatch(text)
+    return next((name for name in whole.groups() if name), "") if whole else ""
+
+
+def _value(text: str, container: dict[str, Any], *, shell: bool) -> str | None:
+    """A text with its variables resolved; None where one of them cannot be."""
     entries = environment(container)
+    holes = False
 
     def look_up(match: re.Match[str]) -> str:
-        entry = entries.get(next(filter(None, match.groups())), {})
-        return str(entry.get("value", match.group(0)))
+        nonlocal holes
+        if match[0] == "$$":
+            return "$"
+        value = entries.get(next(filter(None, match.groups()), ""), {}).get("value")
+        holes = holes or value is None or "$(" in value
+        return str(value or "").replace("$$", "$")
 
-    value = _VARIABLE.sub(look_up, said)
-    return None if _VARIABLE.search(value) and value == said else value
+    value = (_SHELL if shell else _KUBERNETES).sub(look_up, text)
+    return None if holes else value

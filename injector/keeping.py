@@ -12,7 +12,7 @@ that it verifies is shown now.
 import asyncio
 import base64
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +28,7 @@ from sidecar.kube.errors import Conflict, Forbidden, KubeError, NotFound
 log = logging.getLogger(__name__)
 
 SECRETS: Final = Resource("", "v1", "secrets")
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
 LOOK: Final = 10.0
 """Seconds between two looks."""
 _RACES: Final = 5
@@ -44,8 +45,8 @@ class Place:
     hosts: tuple[str, ...]
     namespace: str = ""
     secret: str = ""
-    owners: Sequence[Mapping[str, Any]] = ()
-    """Owner references of the Secret, so that it goes with the Deployment."""
+    owner: str = ""
+    """The Deployment in that namespace with which the Secret goes."""
 
 
 class Keeper(Protocol):
@@ -167,7 +168,8 @@ class SelfManaged(_Common):
         state, done = advance(read(held, place.hosts, now), place.hosts, trusted, now)
         data = state.data()
         if body is None:
-            await self.client.request("POST", SECRETS.path(place.namespace), body=self._new(data))
+            new = self._new(data, await self._owners())
+            await self.client.request("POST", SECRETS.path(place.namespace), body=new)
         elif done or data != {name: held.get(name) for name in data}:
             changed = {**body, "data": {**(body.get("data") or {}), **_encoded(data)}}
             await self.client.request("PUT", path, body=changed)
@@ -175,10 +177,24 @@ class SelfManaged(_Common):
             log.info("%s in the Secret %s/%s", ", ".join(done), place.namespace, place.secret)
         return state.bundle, Shown(data[CERT], data[KEY])
 
-    def _new(self, data: Mapping[str, bytes]) -> dict[str, Any]:
+    async def _owners(self) -> list[dict[str, Any]]:
+        """Owner references for the Secret. One that cannot be had costs the cleaning up, not the certificate."""
+        place = self.place
+        if not place.owner:
+            return []
+        try:
+            body = await self.client.request("GET", DEPLOYMENTS.path(place.namespace, place.owner))
+            uid = body["metadata"]["uid"]
+        except (Forbidden, NotFound) as error:
+            log.warning("the Secret will stay behind, its owner cannot be read: %s", error)
+            return []
+        kind = {"apiVersion": DEPLOYMENTS.api_version, "kind": "Deployment"}
+        return [kind | {"name": place.owner, "uid": uid}]
+
+    def _new(self, data: Mapping[str, bytes], owners: list[dict[str, Any]]) -> dict[str, Any]:
         metadata: dict[str, Any] = {"name": self.place.secret, "namespace": self.place.namespace}
-        if self.place.owners:
-            metadata["ownerReferences"] = [dict(owner) for owner in self.place.owners]
+        if owners:
+            metadata["ownerReferences"] = owners
         return {
             "apiVersion": "v1",
             "kind": "Secret",

@@ -10,10 +10,27 @@ from typing import Any, Final
 
 from injector.engine import environment
 
+CREDENTIALS: Final = "/var/run/secrets/lora-sidecar"
+"""Where the agent finds its token, and the engine's keys."""
+
 _SAFE: Final = frozenset(
     {"persistentVolumeClaim", "csi", "nfs", "image", "configMap", "emptyDir", "ephemeral"}
 )
 _NODE_OWN: Final = ("/dev", "/proc", "/sys", "/run", "/var/run")
+_CLOSED: Final = ("/usr/local/lib", "/usr/local/bin", "/run/secrets/lora-sidecar")
+_OURS: Final = (
+    *_CLOSED,
+    "/usr/lib",
+    "/usr/bin",
+    "/lib",
+    "/lib64",
+    "/bin",
+    "/etc",
+    "/opt/lora-sidecar",
+)
+"""Directories of the agent's own container that it cannot do without; in the former no other mount may lie."""
+_OWN_NAMES: Final = re.compile(r"LORA_SIDECAR_|PYTHON|LD_|PATH$|HOME$|SSL_|KUBERNETES_")
+"""Variables that mean something to the agent itself."""
 _VARIABLE: Final = re.compile(r"\$\((\w+)\)")
 
 
@@ -36,12 +53,17 @@ def shared(container: dict[str, Any], volumes: list[dict[str, Any]]) -> Shared:
     for mount in container.get("volumeMounts") or []:
         if not _may(by_name.get(mount["name"], {})):
             continue
+        if _covers_ours(mount["mountPath"]):
+            warnings.append(
+                f"the mount {mount['mountPath']} is not shared with the agent: it would cover the agent's own files"
+            )
+            continue
         needed = _VARIABLE.findall(mount.get("subPathExpr", ""))
-        unknown = [name for name in needed if not _copyable(entries.get(name))]
+        unknown = [name for name in needed if not _copyable(name, entries)]
         if unknown:
             warnings.append(
                 f"the mount {mount['mountPath']} is not shared with the agent: its subPathExpr needs {unknown[0]},"
-                " which is neither a literal nor a fieldRef"
+                " which is neither a literal nor a fieldRef that the agent can be given"
             )
             continue
         env |= {name: entries[name] for name in needed}
@@ -67,8 +89,22 @@ def _host_path(source: dict[str, Any]) -> bool:
     return path != "/" and not own and not path.endswith(".sock")
 
 
-def _copyable(entry: dict[str, Any] | None) -> bool:
-    if entry is None:
+def _covers_ours(path: str) -> bool:
+    """Whether a mount hides what the agent needs, or lies in it."""
+    path = _real(path)
+    hides = any(path == "/" or f"{own}/".startswith(f"{path}/") for own in _OURS)
+    return hides or any(path.startswith(f"{own}/") for own in _CLOSED)
+
+
+def _real(path: str) -> str:
+    """Normal, and with what is a link in most images followed."""
+    path = "/" + posixpath.normpath(path).lstrip("/")
+    return path.removeprefix("/var") if f"{path}/".startswith("/var/run/") else path
+
+
+def _copyable(name: str, entries: dict[str, dict[str, Any]]) -> bool:
+    entry = entries.get(name)
+    if entry is None or _OWN_NAMES.match(name):
         return False
     if "valueFrom" in entry:
         return set(entry["valueFrom"]) == {"fieldRef"}

@@ -6,8 +6,9 @@ it there is nothing to do.
 
 from typing import Any, Final
 
-from injector.decide import CREDENTIALS, Plan, Skip
+from injector.decide import Plan, Skip
 from injector.engine import Key
+from injector.mounts import CREDENTIALS
 from sidecar import __version__
 from sidecar.api import names
 from sidecar.api.settings import ENV_PREFIX
@@ -32,15 +33,21 @@ def patch(pod: dict[str, Any], decision: Plan | Skip) -> list[Operation]:
         labels = {names.INJECTED_LABEL: "false"}
         return _marks(pod, labels, {names.SKIPPED: decision.slug.value})
     spec = pod.get("spec") or {}
-    annotations = {names.INJECTED_VERSION: __version__, names.INJECTED_CONTAINER: decision.container}
+    annotations = {
+        names.INJECTED_VERSION: __version__,
+        names.INJECTED_CONTAINER: decision.container,
+    }
     field = "initContainers" if decision.native else "containers"
     have = {s.get("name") for s in spec.get("imagePullSecrets") or []}
     secrets = [{"name": n} for n in dict.fromkeys(decision.pull_secrets) if n not in have]
+    stale = names.SKIPPED in ((pod.get("metadata") or {}).get("annotations") or {})
     return [
         *_append(spec, field, [_container(decision)]),
         *_append(spec, "volumes", [_volume(decision)]),
         *_append(spec, "imagePullSecrets", secrets),
         *_marks(pod, {names.INJECTED_LABEL: "true"}, annotations),
+        # Of an earlier look at the same pod, before another webhook added what was missing.
+        *([{"op": "remove", "path": f"/metadata/annotations/{_escaped(names.SKIPPED)}"}] * stale),
     ]
 
 
@@ -63,11 +70,15 @@ def _marks(
             operations.append({"op": "add", "path": f"/metadata/{field}", "value": wanted})
             continue
         operations += [
-            {"op": "add", "path": f"/metadata/{field}/{name.replace('/', '~1')}", "value": value}
+            {"op": "add", "path": f"/metadata/{field}/{_escaped(name)}", "value": value}
             for name, value in wanted.items()
             if have.get(name) != value
         ]
     return operations
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _container(plan: Plan) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from injector.decide import Plan, decide
+from injector.decide import decide, told
 from injector.patch import patch
 from injector.settings import InjectorSettings
 
@@ -47,17 +47,15 @@ def review(body: bytes, settings: InjectorSettings) -> Verdict:
         response["patch"] = base64.b64encode(json.dumps(operations).encode()).decode()
     if decision.warnings:
         response["warnings"] = [f"lora-sidecar: {warning}" for warning in decision.warnings]
-    if isinstance(decision, Plan):
-        kind = "a native sidecar" if decision.native else "an ordinary container"
-        sentence = f"The agent is added beside {decision.container} as {kind}."
-        return Verdict(200, _answer(response), "inject", "injected", subject, sentence)
-    slug = decision.slug
-    return Verdict(200, _answer(response), "skip", slug.value, subject, slug.sentence)
+    word, reason, sentence = told(decision)
+    return Verdict(200, _answer(response), word, reason, subject, sentence)
 
 
 def _request(given: Any) -> dict[str, Any]:
     if not isinstance(given, dict) or given.get("apiVersion") != API:
         raise ValueError(f"its apiVersion is not {API}")
+    if given.get("kind") != "AdmissionReview":
+        raise ValueError("its kind is not AdmissionReview")
     request = given.get("request")
     if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
         raise ValueError("it has no request with a uid")  # noqa: TRY004 (bad input, no bug)

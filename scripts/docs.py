@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from injector.settings import InjectorSettings
 from sidecar.aggregator.settings import AggregatorSettings
 from sidecar.api.annotations import ANNOTATIONS, MARKS, ON_ADAPTERS, Annotation
 from sidecar.api.conditions import ConditionReason
@@ -86,17 +87,20 @@ def settings() -> str:
     """Write the page of settings."""
     return page(
         "Settings",
-        "sidecar/api/settings.py and sidecar/aggregator/settings.py",
+        "sidecar/api/settings.py, sidecar/aggregator/settings.py and injector/settings.py",
         "In a cluster nobody needs these: the injector writes the agent's into its container, and the chart those of"
-        " the aggregator. Each is an environment variable and, but for secrets, an option of the command line, which"
-        " wins. A value that makes no sense is logged as a warning, and the default is used. In a list, a backslash"
-        " takes the meaning from a comma.",
+        " aggregator and injector. Each is an environment variable and, but for secrets, an option of the command line,"
+        " which wins. A value that makes no sense is logged as a warning, and the default is used. In a list, a"
+        " backslash takes the meaning from a comma.",
         "## Agent",
         "`python -m sidecar.agent`",
         _settings(AgentSettings),
         "## Aggregator",
         "`python -m sidecar.aggregator`",
         _settings(AggregatorSettings),
+        "## Injector",
+        "`python -m injector`",
+        _settings(InjectorSettings),
     )
 
 

@@ -38,6 +38,6 @@ class AggregatorSettings(Settings):
         "", description="What this replica calls itself in the Lease; by default the host's name."
     )
     webhook: str = Field(
-        "lora-sidecar",
+        names.WEBHOOK,
         description="Name of the injector's MutatingWebhookConfiguration, which says why a pod has no agent.",
     )

@@ -43,6 +43,9 @@ SKIPPED: Final = f"{PREFIX}/skipped"
 PINNED: Final = f"{PREFIX}/pinned"
 RETRY: Final = f"{PREFIX}/retry"
 
+WEBHOOK: Final = "lora-sidecar"
+"""The injector's MutatingWebhookConfiguration, unless the chart calls it otherwise."""
+
 FINALIZER: Final = f"{PREFIX}/unload"
 LLMKUBE_FINALIZER: Final = "loraadapter.inference.llmkube.dev/finalizer"
 

@@ -227,7 +227,7 @@ def test_only_harmless_mounts_are_shared(source: dict[str, Any], taken: bool) ->
 
 def test_a_review_answers_its_uid_and_a_patch() -> None:
     request = {"uid": "u", "namespace": "team", "object": pod()}
-    body = {"apiVersion": "admission.k8s.io/v1", "request": request}
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     verdict = review(json.dumps(body).encode(), SETTINGS)
     response = verdict.body["response"]
     assert (verdict.decision, verdict.subject) == ("inject", "team/chat-5d9f-")

@@ -1,0 +1,56 @@
+"""What the agent's container asks for and may use: the annotations before our settings, and never one above the other.
+
+Kubernetes refuses a pod whose request is above its limit, and a bad value shall not deny a pod: what a user said stands
+and the other follows; where a user said both, the limit stands.
+"""
+
+import re
+from decimal import Decimal
+from typing import Final
+
+from injector.annotated import Said
+from injector.settings import InjectorSettings
+from sidecar.api import names
+
+EPHEMERAL: Final = ("16Mi", "64Mi")
+"""Request and limit of ephemeral storage; the agent writes nothing, but quotas ask for the words."""
+
+_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)")
+_UNITS: Final = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    **{u: Decimal(1000) ** n for n, u in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
+    **{u: Decimal(1024) ** n for n, u in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
+}
+
+
+def read(said: Said, settings: InjectorSettings) -> tuple[dict[str, str], dict[str, str]]:
+    """Requests and limits. What had to give way is told in `said.warnings`."""
+    cpu = _pair("cpu", settings.cpu_request, settings.cpu_limit, said)
+    memory = _pair("memory", settings.memory_request, settings.memory_limit, said)
+    pairs = {"cpu": cpu, "memory": memory, "ephemeral-storage": EPHEMERAL}
+    return {what: p[0] for what, p in pairs.items()}, {what: p[1] for what, p in pairs.items()}
+
+
+def _pair(what: str, usual_request: str, usual_limit: str, said: Said) -> tuple[str, str]:
+    asked, bound = said.get(f"{what}-request"), said.get(f"{what}-limit")
+    request, limit = asked or usual_request, bound or usual_limit
+    if amount(request) <= amount(limit):
+        return request, limit
+    if asked and not bound:
+        said.warnings.append(
+            f"{names.PREFIX}/{what}-request: {request} is above the limit {limit}, which follows it"
+        )
+        return request, request
+    said.warnings.append(
+        f"{names.PREFIX}/{what}-limit: {limit} is below the request {request}, which follows it"
+    )
+    return limit, limit
+
+
+def amount(quantity: str) -> Decimal:
+    """A quantity as a number. Raises ValueError where it is none."""
+    match = _QUANTITY.fullmatch(quantity)
+    if match is None or match[2] not in _UNITS:
+        raise ValueError("not a quantity")
+    return Decimal(match[1]) * _UNITS[match[2]]
