@@ -129,6 +129,11 @@ def _plan(
     agent = _agent(spec, container, said, keys, taken)
     agent |= {"service": service, "adapter_namespaces": said.namespaces(namespace)}
     native = _native(said, settings)
+    if not taken.mounts and not agent["trust_path"]:
+        said.warnings.append(
+            "the agent can share none of the engine's mounts, so it sees no adapter's files;"
+            f" {names.PREFIX}/trust-path loads without looking"
+        )
     return Plan(
         container=container["name"],
         settings=AgentSettings.model_validate(agent),
@@ -161,6 +166,8 @@ def _agent(
         "credentials": mounts.CREDENTIALS,
         "listen_port": _free_port(spec, container, port),
         "shared": tuple(m["mountPath"] for m in taken.mounts),
+        # The agent's own root would else stand for the mounts.
+        "shared_root": "/" if taken.mounts else "none",
         "trust_path": said.get("trust-path") == "true",
         "readiness": said.get("readiness") == "true",
         "readiness_timeout": seconds(said.get("readiness-timeout") or "10m"),

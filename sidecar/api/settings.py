@@ -105,7 +105,9 @@ class AgentSettings(Settings):
         (), description="Mount points that the agent shares with the engine, comma-separated."
     )
     shared_root: str = Field(
-        "/", description="Stands for the mounts where none are named, as outside Kubernetes."
+        "/",
+        description="Stands for the mounts where none are named, as outside Kubernetes;"
+        " what is no absolute path stands for no mounts at all.",
     )
     trust_path: bool = Field(False, description="Load without looking at the files.")
     preflight: bool = Field(

@@ -32,7 +32,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def controlplane() -> Iterator[ControlPlane]:
     """A control plane with this project's CRDs, permissions and policy, for the whole session."""
-    with ControlPlane() as running:
+    # Image volumes are on by default from Kubernetes 1.35 only.
+    with ControlPlane(feature_gates={"ImageVolume": True}) as running:
         yield running
 
 
