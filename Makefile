@@ -1,7 +1,7 @@
 # The verbs of this project, the same for people and CI. Each sets itself up on a machine with Python 3.11+, make and
 # git; what is slow to make is made once and kept in the cache (${XDG_CACHE_HOME:-~/.cache}/lora-sidecar).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix conformance bench bench-agent bench-aggregator docs pins clean-cache
+.PHONY: help demo test check fix conformance bench bench-agent bench-aggregator bench-injector docs pins clean-cache
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 RUN := venv=$$(scripts/venv); "$$venv/bin/python"
@@ -28,13 +28,16 @@ check: ## Lint, types, layers, generated docs
 fix: ## Let ruff mend what it can
 	@$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
 
-bench: bench-agent bench-aggregator ## Measure every budget
+bench: bench-agent bench-aggregator bench-injector ## Measure every budget
 
 bench-agent: ## Measure the agent against its budgets: one JSON line a figure
 	@$(RUN) -m tests.bench.agent $(ARGS)
 
 bench-aggregator: ## Measure the aggregator against its budgets, with 1,000 pods (some minutes)
 	@$(RUN) -m tests.bench.aggregator $(ARGS)
+
+bench-injector: ## Measure the injector against its budgets
+	@$(RUN) -m tests.bench.injector $(ARGS)
 
 docs: ## Write the generated pages of docs/
 	@$(RUN) -m scripts.docs

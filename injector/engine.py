@@ -15,6 +15,7 @@ from sidecar.api import names
 
 _KUBERNETES: Final = re.compile(r"\$\$|\$\((?P<name>[-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 _SHELL: Final = re.compile(r"\$\((?P<a>\w+)\)|\$\{(?P<b>\w+)\}|\$(?P<c>[a-zA-Z_]\w*)|[$`]")
+_SCRIPT: Final = re.compile(r"-[a-z]*c")
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh"})
 _COPIED: Final = frozenset({"fieldRef", "configMapKeyRef"})
 
@@ -55,9 +56,11 @@ def _words(container: dict[str, Any]) -> tuple[list[str], bool]:
         str(word) for word in [*(container.get("command") or []), *(container.get("args") or [])]
     ]
     shells = [i for i, word in enumerate(line) if word.rpartition("/")[2] in _SHELLS]
-    flags = [i for i, word in enumerate(line) if re.fullmatch(r"-[a-z]*c", word)]
+    if not shells:
+        return line, False
+    flags = [i for i, word in enumerate(line) if _SCRIPT.fullmatch(word)]
     # Only what stands before the script itself can be its shell, such as in `tini -- bash -lc "..."`.
-    found = [i + 1 for i in flags if shells and shells[0] < i]
+    found = [i + 1 for i in flags if shells[0] < i]
     if not found or found[0] >= len(line):
         return line, False
     return _split(line[found[0]]) + line[found[0] + 1 :], True
