@@ -3,8 +3,12 @@
 But for adapter-namespaces, which falls closed to the pod's own namespace.
 """
 
+from typing import Final
+
 from sidecar.api import names
 from sidecar.api.annotations import ANNOTATIONS, Annotation
+
+_DECLARED: Final = {declared.key: declared for declared in ANNOTATIONS}
 
 
 class Said:
@@ -13,12 +17,10 @@ class Said:
     def __init__(self, annotations: dict[str, str]) -> None:
         self.warnings: list[str] = []
         self._good: dict[str, str] = {}
-        for declared in ANNOTATIONS:
-            self._take(declared, annotations.get(declared.key))
+        for key in sorted(annotations.keys() & _DECLARED.keys()):
+            self._take(_DECLARED[key], annotations[key])
 
-    def _take(self, declared: Annotation, value: str | None) -> None:
-        if value is None:
-            return
+    def _take(self, declared: Annotation, value: str) -> None:
         wrong = declared.check(value)
         if wrong is None or declared.name == "adapter-namespaces":
             self._good[declared.name] = value
@@ -36,7 +38,7 @@ class Said:
         value = self.get("adapter-namespaces")
         if value is None:
             return ("*",)
-        check = next(a.check for a in ANNOTATIONS if a.name == "service")
+        check = _DECLARED[names.SERVICE].check
         entries = [part.strip() for part in value.split(",")]
         good = tuple(e for e in entries if e == "*" or ("." not in e and check(e) is None))
         if len(good) < len(entries):

@@ -124,9 +124,10 @@ def _plan(
     settings: InjectorSettings,
 ) -> Plan:
     taken = mounts.shared(container, spec.get("volumes") or [])
-    keys = {name: _key(container, name, said) for name in ("api-key", "admin-key")}
+    line = engine.Line(container)
+    keys = {name: _key(line, name, said) for name in ("api-key", "admin-key")}
     requests, limits = resources.read(said, settings)
-    agent = _agent(spec, container, said, keys, taken)
+    agent = _agent(spec, container, line, said, keys, taken)
     agent |= {"service": service, "adapter_namespaces": said.namespaces(namespace)}
     native = _native(said, settings)
     if not taken.mounts and not agent["trust_path"]:
@@ -153,18 +154,19 @@ def _plan(
 def _agent(
     spec: dict[str, Any],
     container: dict[str, Any],
+    line: engine.Line,
     said: Said,
     keys: dict[str, engine.Key | None],
     taken: mounts.Shared,
 ) -> dict[str, Any]:
-    port = _engine_port(container, said)
-    certificate = engine.read(container, "--ssl-certfile")
+    port = _engine_port(container, line, said)
+    certificate = line.read("--ssl-certfile")
     agent: dict[str, Any] = {
         "engine_port": port,
         "engine_scheme": "https" if certificate else "http",
         "engine_certificate": (certificate.value if certificate else "") or "",
         "credentials": mounts.CREDENTIALS,
-        "listen_port": _free_port(spec, container, port),
+        "listen_port": _free_port(spec, line, port),
         "shared": tuple(m["mountPath"] for m in taken.mounts),
         # The agent's own root would else stand for the mounts.
         "shared_root": "/" if taken.mounts else "none",
@@ -180,13 +182,13 @@ def _agent(
     return agent
 
 
-def _key(container: dict[str, Any], name: str, said: Said) -> engine.Key | None:
+def _key(line: engine.Line, name: str, said: Said) -> engine.Key | None:
     named = said.get(f"{name}-secret")
     if named:
         secret, _, item = named.partition("/")
         return engine.Key(secret=(secret, item))
     option = f"--{'admin-' if name == 'admin-key' else ''}api-key"
-    key = engine.key(container, option)
+    key = line.key(option)
     if key is None or key.known:
         return key
     said.warnings.append(
@@ -196,10 +198,10 @@ def _key(container: dict[str, Any], name: str, said: Said) -> engine.Key | None:
     return None
 
 
-def _engine_port(container: dict[str, Any], said: Said) -> int:
+def _engine_port(container: dict[str, Any], line: engine.Line, said: Said) -> int:
     if value := said.get("engine-port"):
         return int(value)
-    port, option = engine.port(container), engine.read(container, "--port")
+    port, option = engine.port(container, line), line.read("--port")
     if option and not engine.is_port(option.value):
         said.warnings.append(
             f"the engine's --port cannot be told from the pod, {port} is assumed;"
@@ -208,11 +210,11 @@ def _engine_port(container: dict[str, Any], said: Said) -> int:
     return port
 
 
-def _free_port(spec: dict[str, Any], container: dict[str, Any], engine_port: int) -> int:
+def _free_port(spec: dict[str, Any], line: engine.Line, engine_port: int) -> int:
     taken = {p.get("containerPort") for c in _containers(spec) for p in c.get("ports") or []}
-    line = engine.words(container)
     for name in ("--nccl-port", "--dist-init-addr"):
-        digits = (engine.option(line, name) or "").rpartition(":")[2]
+        option = line.read(name)
+        digits = ((option.value if option else "") or "").rpartition(":")[2]
         taken.add(int(digits) if engine.is_port(digits) else None)
     taken.add(engine_port)
     port = names.AGENT_PORT

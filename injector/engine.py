@@ -45,9 +45,74 @@ class Option:
     value: str | None = field(repr=False)
 
 
-def words(container: dict[str, Any]) -> list[str]:
-    """The command line in words; a shell's script is taken apart as the shell would."""
-    return _words(container)[0]
+class Line:
+    """The command line of a container, read once: its words, where a shell sees them taken apart as it would."""
+
+    def __init__(self, container: dict[str, Any]) -> None:
+        self.words, self.shell = _words(container)
+        self.environment = environment(container)
+        self._options = _options(self.words)
+
+    def launches_sglang(self) -> bool:
+        """Whether it starts SGLang's server."""
+        started = any(
+            "sglang.launch_server" in w or w.endswith("launch_server.py") for w in self.words
+        )
+        pairs = itertools.pairwise(self.words)
+        return started or any(a.rpartition("/")[2] == "sglang" and b == "serve" for a, b in pairs)
+
+    def read(self, name: str) -> Option | None:
+        """An option, the last one of its name, None where it is not there."""
+        text = self._options.get(name)
+        return None if text is None else Option(text, self._value(text))
+
+    def key(self, name: str) -> Key | None:
+        """The key that the option `name` gives, literally or by a variable; None where there is no such option."""
+        said = self.read(name)
+        if said is None or not said.text:
+            return None
+        source = self.environment.get(self._variable(said.text), {}).get("valueFrom") or {}
+        if reference := source.get("secretKeyRef"):
+            return Key(secret=(reference["name"], reference["key"]))
+        if len(source) == 1 and set(source) <= _COPIED:
+            # The agent must start also where the engine's container would not.
+            [(kind, what)] = source.items()
+            return Key(source={kind: what | ({"optional": True} if "key" in what else {})})
+        return Key(value=said.value)
+
+    def _variable(self, text: str) -> str:
+        """The name of the variable that a text is nothing but; empty where it is more or less."""
+        whole = (_SHELL if self.shell else _KUBERNETES).fullmatch(text)
+        return next((name for name in whole.groups() if name), "") if whole else ""
+
+    def _value(self, text: str) -> str | None:
+        """A text with its variables resolved; None where one of them cannot be."""
+        if "$" not in text and "`" not in text:
+            return text
+        holes = False
+
+        def look_up(match: re.Match[str]) -> str:
+            nonlocal holes
+            if match[0] == "$$":
+                return "$"
+            name = next(filter(None, match.groups()), "")
+            value = self.environment.get(name, {}).get("value")
+            holes = holes or value is None or "$(" in value
+            return str(value or "").replace("$$", "$")
+
+        value = (_SHELL if self.shell else _KUBERNETES).sub(look_up, text)
+        return None if holes else value
+
+
+def _options(words: list[str]) -> dict[str, str]:
+    """The values of `--name value` and `--name=value`; of several the last, as argparse takes it."""
+    found = {}
+    for word, following in itertools.zip_longest(words, words[1:]):
+        if word.startswith("--"):
+            name, given, value = word.partition("=")
+            if given or following is not None:
+                found[name] = value if given else following
+    return found
 
 
 def _words(container: dict[str, Any]) -> tuple[list[str], bool]:
@@ -73,43 +138,17 @@ def _split(script: str) -> list[str]:
         return script.split()
 
 
-def launches_sglang(container: dict[str, Any]) -> bool:
-    """Whether the command line starts SGLang's server."""
-    line = words(container)
-    started = any("sglang.launch_server" in w or w.endswith("launch_server.py") for w in line)
-    pairs = itertools.pairwise(line)
-    return started or any(a.rpartition("/")[2] == "sglang" and b == "serve" for a, b in pairs)
-
-
-def option(line: list[str], name: str) -> str | None:
-    """The value of `--name value` or `--name=value`, the last one."""
-    found = None
-    for position, word in enumerate(line):
-        if word.startswith(f"{name}="):
-            found = word.partition("=")[2]
-        elif word == name and position + 1 < len(line):
-            found = line[position + 1]
-    return found
-
-
 def find(containers: list[dict[str, Any]], wanted: str | None) -> list[dict[str, Any]]:
     """The containers that may be the engine: by the wanted name, else `sglang`, else all that launch SGLang."""
     by_name = [c for c in containers if c.get("name") == (wanted or names.ENGINE_CONTAINER)]
     if wanted or by_name:
         return by_name
-    return [c for c in containers if launches_sglang(c)]
+    return [c for c in containers if Line(c).launches_sglang()]
 
 
-def read(container: dict[str, Any], name: str) -> Option | None:
-    """An option of the container's command line, None where it is not there."""
-    line, shell = _words(container)
-    text = option(line, name)
-    return None if text is None else Option(text, _value(text, container, shell=shell))
-
-
-def port(container: dict[str, Any]) -> int:
+def port(container: dict[str, Any], line: Line) -> int:
     """Where the engine listens: `--port` where it is known, else the port named http, else SGLang's default."""
-    said = read(container, "--port")
+    said = line.read("--port")
     if said and is_port(said.value):
         return int(said.value or 0)
     for declared in container.get("ports") or []:
@@ -123,46 +162,6 @@ def is_port(value: str | None) -> bool:
     return bool(value and re.fullmatch(r"[0-9]{1,5}", value) and 0 < int(value) < 65536)
 
 
-def key(container: dict[str, Any], name: str) -> Key | None:
-    """The key that the option `name` gives, literally or by a variable; None where there is no such option."""
-    said = read(container, name)
-    if said is None or not said.text:
-        return None
-    entry = environment(container).get(_variable(said.text, container), {})
-    source = entry.get("valueFrom") or {}
-    if reference := source.get("secretKeyRef"):
-        return Key(secret=(reference["name"], reference["key"]))
-    if len(source) == 1 and set(source) <= _COPIED:
-        # The agent must start also where the engine's container would not.
-        [(kind, what)] = source.items()
-        return Key(source={kind: what | ({"optional": True} if "key" in what else {})})
-    return Key(value=said.value)
-
-
 def environment(container: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The entries of the container's environment, by name."""
     return {entry["name"]: entry for entry in container.get("env") or []}
-
-
-def _variable(text: str, container: dict[str, Any]) -> str:
-    """The name of the variable that a text is nothing but; empty where it is more or less."""
-    pattern = _SHELL if _words(container)[1] else _KUBERNETES
-    whole = pattern.fullmatch(text)
-    return next((name for name in whole.groups() if name), "") if whole else ""
-
-
-def _value(text: str, container: dict[str, Any], *, shell: bool) -> str | None:
-    """A text with its variables resolved; None where one of them cannot be."""
-    entries = environment(container)
-    holes = False
-
-    def look_up(match: re.Match[str]) -> str:
-        nonlocal holes
-        if match[0] == "$$":
-            return "$"
-        value = entries.get(next(filter(None, match.groups()), ""), {}).get("value")
-        holes = holes or value is None or "$(" in value
-        return str(value or "").replace("$$", "$")
-
-    value = (_SHELL if shell else _KUBERNETES).sub(look_up, text)
-    return None if holes else value

@@ -126,7 +126,8 @@ def _secrets(pod: dict[str, Any], decision: Plan | Skip) -> set[str]:
     """Every key that stands literally in the pod, also where it was not injected."""
     found = set()
     for container in (pod.get("spec") or {}).get("containers") or []:
-        said = [engine.read(container, option) for option in _KEY_OPTIONS]
+        line = engine.Line(container)
+        said = [line.read(option) for option in _KEY_OPTIONS]
         found |= {one.value for one in said if one and one.value}
         # Also with a hole in it: what stands around the hole is part of a key.
         found |= {one.text for one in said if one and not _REFERENCE.fullmatch(one.text)}
