@@ -15,7 +15,7 @@ import difflib
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -166,14 +166,14 @@ def main(arguments: Sequence[str], env: Mapping[str, str]) -> int:
     for warning in warnings:
         sys.stderr.write(f"warning: {warning}\n")
     try:
-        found = list(_explanations(_read(options.file), options.namespace, settings))
+        found = _explanations(_read(options.file), options.namespace, settings)
+        sys.stdout.write(_output(found, options.output))
     except (OSError, NotAnObjectError) as error:
         sys.stderr.write(f"{options.file}: {error}\n")
         return UNREADABLE
-    if not found:
-        sys.stderr.write(f"{options.file}: nothing in it makes pods\n")
+    except RecursionError:
+        sys.stderr.write(f"{options.file}: it is nested too deeply\n")
         return UNREADABLE
-    sys.stdout.write(_output(found, options.output))
     if options.output == "yaml":
         sys.stderr.write("".join(f"{line}\n" for one in found for line in one.words()))
     return GIVEN if all(one.given for one in found) else NOT_GIVEN
@@ -192,13 +192,17 @@ def _read(name: str) -> list[Any]:
 
 def _explanations(
     documents: list[Any], namespace: str, settings: InjectorSettings
-) -> Iterator[Explanation]:
+) -> list[Explanation]:
+    found = []
     for document in documents:
         for made in pods(document, namespace):
             if isinstance(made, Made):
-                yield explain_pod(made, settings)
+                found.append(explain_pod(made, settings))
             else:
                 sys.stderr.write(f"{made}: makes no pods that SGLang could run in\n")
+    if not found:
+        raise NotAnObjectError("nothing in it makes pods")
+    return found
 
 
 def _output(found: list[Explanation], form: str) -> str:

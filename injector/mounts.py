@@ -14,8 +14,12 @@ CREDENTIALS: Final = "/var/run/secrets/lora-sidecar"
 """Where the agent finds its token, and the engine's keys."""
 
 _SAFE: Final = frozenset(
-    {"persistentVolumeClaim", "csi", "nfs", "image", "configMap", "emptyDir", "ephemeral"}
+    {"persistentVolumeClaim", "nfs", "image", "configMap", "emptyDir", "ephemeral"}
 )
+_SECRETIVE: Final = frozenset({"secrets-store.csi.k8s.io", "csi.cert-manager.io", "csi.spiffe.io"})
+"""CSI drivers whose volumes are secrets."""
+_VAULT: Final = "/vault/secrets"
+"""Where Vault's injector mounts secrets, which it keeps in an emptyDir."""
 _NODE_OWN: Final = ("/dev", "/proc", "/sys", "/run", "/var/run")
 _CLOSED: Final = ("/usr/local/lib", "/usr/local/bin", "/run/secrets/lora-sidecar")
 _OURS: Final = (
@@ -51,7 +55,7 @@ def shared(container: dict[str, Any], volumes: list[dict[str, Any]]) -> Shared:
     env: dict[str, dict[str, Any]] = {}
     warnings: list[str] = []
     for mount in container.get("volumeMounts") or []:
-        if not _may(by_name.get(mount["name"], {})):
+        if not _may(by_name.get(mount["name"], {})) or _real(mount["mountPath"]) == _VAULT:
             continue
         if _covers_ours(mount["mountPath"]):
             warnings.append(
@@ -75,6 +79,8 @@ def shared(container: dict[str, Any], volumes: list[dict[str, Any]]) -> Shared:
 def _may(volume: dict[str, Any]) -> bool:
     if "hostPath" in volume:
         return _host_path(volume["hostPath"])
+    if "csi" in volume:
+        return volume["csi"].get("driver") not in _SECRETIVE
     if "projected" in volume:
         sources = volume["projected"].get("sources") or []
         return all(set(source) <= {"configMap", "downwardAPI"} for source in sources)

@@ -54,8 +54,11 @@ def patch(pod: dict[str, Any], decision: Plan | Skip) -> list[Operation]:
 def _append(spec: dict[str, Any], field: str, items: list[dict[str, Any]]) -> list[Operation]:
     if not items:
         return []
-    if spec.get(field) is None:
+    have = spec.get(field)
+    if have is None:
         return [{"op": "add", "path": f"/spec/{field}", "value": items}]
+    if not isinstance(have, list):
+        raise TypeError(f"{field} is no list")
     return [{"op": "add", "path": f"/spec/{field}/-", "value": item} for item in items]
 
 

@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import yaml
 
 from tests.bench.figures import Figure, spread, tell
 from tests.bench.processes import cpu, resident
-from tests.injector.pods import pod
 from tests.rig.controlplane import ControlPlane
-from tests.rig.engines import free_port
+from tests.rig.engines import ROOT, free_port
 from tests.rig.injector import InjectorProcess, configured
 from tests.rig.polling import until
 
+POD = ROOT / "tests" / "injector" / "golden" / "llmkube" / "pod.yaml"
 CALLERS = 4
 RATE = 100
 STARTS = 5
@@ -128,51 +129,8 @@ async def _reviews(injector: InjectorProcess, seconds: float) -> list[Figure]:
 
 
 def _review(number: int) -> bytes:
-    """As the API server asks about a pod that LLMKube's operator makes, with what admission has added so far."""
-    given: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", **pod("--port", "30000")}
-    token = {
-        "name": "kube-api-access",
-        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
-    }
-    [engine] = given["spec"]["containers"]
-    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
-        get = {"path": "/health", "port": "http", "scheme": "HTTP"}
-        engine[kind] = {
-            "httpGet": get,
-            "timeoutSeconds": 5,
-            "periodSeconds": 10,
-            "failureThreshold": 60,
-        }
-    engine["args"] += ["--enable-metrics", "--enable-lora", "--max-lora-rank", "64", "--tp", "2"]
-    engine["env"] = [{"name": f"SETTING_{n}", "value": str(n)} for n in range(10)]
-    engine["volumeMounts"] += [{"name": "model", "mountPath": "/models", "readOnly": True}, token]
-    engine["resources"] = {"limits": {"nvidia.com/gpu": "2", "memory": "64Gi"}}
-    download = {
-        "name": "model-download",
-        "image": "curl",
-        "command": ["sh", "-c", "curl -o /models/m"],
-    }
-    given["spec"]["initContainers"] = [
-        download | {"volumeMounts": [{"name": "model", "mountPath": "/models"}]}
-    ]
-    given["spec"]["volumes"] += [
-        {"name": "model", "persistentVolumeClaim": {"claimName": "model"}},
-        {
-            "name": "kube-api-access",
-            "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]},
-        },
-    ]
-    given["spec"] |= {
-        "restartPolicy": "Always",
-        "terminationGracePeriodSeconds": 30,
-        "dnsPolicy": "ClusterFirst",
-        "serviceAccountName": "default",
-        "securityContext": {"fsGroup": 102, "seccompProfile": {"type": "RuntimeDefault"}},
-        "schedulerName": "default-scheduler",
-        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-    }
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "chat-5d9f", "controller": True}
-    given["metadata"]["ownerReferences"] = [owner]
+    """As the API server asks about a pod that LLMKube's operator makes."""
+    given: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", **yaml.safe_load(POD.read_text())}
     kind = {"group": "", "version": "v1", "kind": "Pod"}
     resource = {"group": "", "version": "v1", "resource": "pods"}
     request = {

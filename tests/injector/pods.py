@@ -1,6 +1,5 @@
-"""Pods as LLMKube's operator makes them, and RFC 6902's add, which is all that the injector uses."""
+"""Pods as LLMKube's operator makes them, in what counts."""
 
-import copy
 from typing import Any
 
 from sidecar.api import names
@@ -30,21 +29,3 @@ def pod(*args: str, annotations: dict[str, str] | None = None, **spec: Any) -> d
         }
         | spec,
     }
-
-
-def apply(document: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, Any]:
-    result: Any = copy.deepcopy(document)
-    for operation in operations:
-        assert operation["op"] == "add"
-        *way, last = [
-            p.replace("~1", "/").replace("~0", "~") for p in operation["path"][1:].split("/")
-        ]
-        target = result
-        for part in way:
-            target = target[part]
-        if isinstance(target, list):
-            assert last == "-"
-            target.append(copy.deepcopy(operation["value"]))
-        else:
-            target[last] = copy.deepcopy(operation["value"])
-    return dict(result)

@@ -9,11 +9,12 @@ import pytest
 import yaml
 
 from injector.decide import Plan, Skip, decide
+from injector.explain import apply
 from injector.patch import patch
 from injector.review import review
 from injector.settings import InjectorSettings
 from sidecar.api import names
-from tests.injector.pods import apply, pod
+from tests.injector.pods import pod
 
 SETTINGS = InjectorSettings(image="registry.example/lora-sidecar:1")
 GOLDEN = Path(__file__).parent / "golden"
@@ -42,8 +43,10 @@ def test_the_patch_of_a_pod_is_the_one_written_down(name: str) -> None:
 
 
 @pytest.mark.field(84)
-def test_patching_twice_changes_nothing() -> None:
-    once = patched(pod())
+@pytest.mark.parametrize("name", sorted(p.name for p in GOLDEN.iterdir()))
+def test_patching_twice_changes_nothing(name: str) -> None:
+    once = patched(yaml.safe_load((GOLDEN / name / "pod.yaml").read_text()))
+    assert names.AGENT_CONTAINER in json.dumps(once["spec"])
     assert patch(once, decide(once, "team", SETTINGS)) == []
 
 
@@ -190,6 +193,123 @@ def test_keys_come_from_secrets_where_the_arguments_name_them() -> None:
     assert all(s["secret"]["optional"] for s in sources[3:])
 
 
+def with_key(text: str, *env: dict[str, Any], shell: bool = False) -> dict[str, Any]:
+    given = pod("--api-key", text)
+    [engine] = given["spec"]["containers"]
+    engine["env"] = list(env)
+    if shell:
+        script = f"exec python3 -m sglang.launch_server --api-key {text}"
+        engine |= {"command": ["tini", "--", "bash", "-lc"], "args": [script]}
+    return given
+
+
+A = {"name": "A", "value": "a"}
+HIDDEN = {"name": "HIDDEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [
+        (with_key("pa$$w$rd"), "pa$w$rd"),
+        (with_key("pre-$(A)", A), "pre-a"),
+        (with_key("$A", A), "$A"),
+        (with_key("$A-${A}", A, shell=True), "a-a"),
+        (with_key("pre-$(A)", A, shell=True), "pre-a"),
+    ],
+)
+def test_a_key_in_the_arguments_is_read_as_kubernetes_and_the_shell_do(
+    given: dict[str, Any], value: str
+) -> None:
+    key = plan(given).api_key
+    assert key is not None
+    assert key.value == value
+    assert not plan(given).warnings
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        with_key("$(A)-$(GONE)", A),
+        with_key("pre-$(HIDDEN)", HIDDEN),
+        with_key("$(A)", {"name": "A", "value": "$(B)"}),
+        with_key("$A-$GONE", A, shell=True),
+        with_key("$(cat /key)", shell=True),
+        with_key("`cat`", shell=True),
+    ],
+)
+def test_a_key_with_a_part_that_cannot_be_told_is_no_key_and_a_warning(
+    given: dict[str, Any],
+) -> None:
+    found = plan(given)
+    assert found.api_key is None
+    assert "api-key-secret can name the Secret" in found.warnings[0]
+
+
+def test_a_config_map_that_is_missing_must_not_keep_the_agent_from_starting() -> None:
+    source = {"configMapKeyRef": {"name": "c", "key": "k"}}
+    result = patched(with_key("$(A)", {"name": "A", "valueFrom": source}))
+    entry = {"name": "LORA_SIDECAR_API_KEY", "valueFrom": {"configMapKeyRef": {"optional": True}}}
+    entry["valueFrom"]["configMapKeyRef"] |= source["configMapKeyRef"]
+    assert entry in agent(result)["env"]
+
+
+def test_a_port_that_cannot_be_told_is_assumed_aloud() -> None:
+    found = plan(pod("--port", "$(PORT)"))
+    assert found.settings.engine_port == 30000
+    assert "engine-port can say it" in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "shared"),
+    [
+        ("/", False),
+        ("/usr", False),
+        ("/usr/local/lib/python3.11/site-packages", False),
+        ("/var/run", False),
+        ("/run/secrets", False),
+        ("/var/run/secrets/lora-sidecar", False),
+        ("/var/run/secrets/lora-sidecar/x", False),
+        ("/var//run/./secrets/lora-sidecar", False),
+        ("/vault/secrets", False),
+        ("/usr/share/models", True),
+        ("/var/lib/models", True),
+        ("/usrlocal", True),
+    ],
+)
+def test_a_mount_never_covers_the_agents_own_files(path: str, shared: bool) -> None:
+    given = pod()
+    given["spec"]["containers"][0]["volumeMounts"][0]["mountPath"] = path
+    assert plan(given).settings.shared == ((path,) if shared else ())
+
+
+def test_a_variable_that_means_something_to_the_agent_is_not_copied() -> None:
+    given = pod()
+    [engine] = given["spec"]["containers"]
+    engine["env"] = [{"name": "PYTHONPATH", "value": "/x"}]
+    engine["volumeMounts"][0]["subPathExpr"] = "$(PYTHONPATH)"
+    found = plan(given)
+    assert found.shared.mounts == ()
+    assert "PYTHONPATH" in " ".join(found.warnings)
+
+
+@pytest.mark.field(94)
+@pytest.mark.parametrize(
+    ("said", "request_", "limit"),
+    [
+        ({"memory-limit": "32Mi"}, "32Mi", "32Mi"),
+        ({"memory-request": "1Gi"}, "1Gi", "1Gi"),
+        ({"memory-request": "1Gi", "memory-limit": "100000k"}, "100000k", "100000k"),
+        ({"memory-request": "-1Mi"}, "64Mi", "192Mi"),
+    ],
+)
+def test_a_request_is_never_above_its_limit(
+    said: dict[str, str], request_: str, limit: str
+) -> None:
+    found = plan(pod(annotations=said))
+    assert (found.requests["memory"], found.limits["memory"]) == (request_, limit)
+    assert len(found.warnings) == 1
+
+
 @pytest.mark.parametrize(
     ("said", "allowed"),
     [("a,b", ("a", "b")), ("a,B!", ("a",)), ("B!", ("team",)), ("", ("team",)), ("*", ("*",))],
@@ -213,6 +333,8 @@ def test_a_bad_value_is_a_warning_and_the_default() -> None:
         ({"secret": {}}, False),
         ({"projected": {"sources": [{"serviceAccountToken": {}}]}}, False),
         ({"projected": {"sources": [{"configMap": {}}]}}, True),
+        ({"csi": {"driver": "example.com"}}, True),
+        ({"csi": {"driver": "secrets-store.csi.k8s.io"}}, False),
         ({"hostPath": {"path": "/data"}}, True),
         ({"hostPath": {"path": "/"}}, False),
         ({"hostPath": {"path": "/var/../proc/1"}}, False),
@@ -235,7 +357,18 @@ def test_a_review_answers_its_uid_and_a_patch() -> None:
     assert json.loads(base64.b64decode(response["patch"]))[0]["path"] == "/spec/initContainers"
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b'{"apiVersion": "admission.k8s.io/v1"}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b'{"apiVersion": "admission.k8s.io/v1"}',
+        b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}',
+        b'{"apiVersion": "admission.k8s.io/v1", "kind": "Pod", "request": {"uid": "u", "object": {}}}',
+        b'{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview", "request": {"uid": "u"}}',
+    ],
+)
 def test_what_is_no_review_is_a_bad_request(body: bytes) -> None:
     verdict = review(body, SETTINGS)
     assert (verdict.status, verdict.decision) == (400, "error")
