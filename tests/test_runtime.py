@@ -372,6 +372,7 @@ def taken(family: int, host: str) -> socket.socket:
     return sock
 
 
+@pytest.mark.field(99)
 @pytest.mark.parametrize(
     ("family", "host"),
     [(socket.AF_INET, "0.0.0.0"), (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")],

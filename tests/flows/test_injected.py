@@ -15,7 +15,6 @@ from tests.rig.engines import EngineProcess, free_port
 from tests.rig.injector import InjectorProcess, configured
 from tests.rig.kubelet import Kubelet, pod_manifest
 from tests.rig.polling import until
-from tests.rig.process import Process
 from tests.rig.stack import ServedPod, Stack
 
 pytestmark = pytest.mark.cluster
@@ -70,12 +69,14 @@ def run(stack: Stack, kubelet: Kubelet, given: dict[str, Any], *engine_args: str
     kubelet.start(handle)
     pod = ServedPod(handle, engine, folder, {})
     stack.pods.append(pod)
-    pod.agent = agent(stack, kubelet, pod)
+    pod.agent = agent(stack, kubelet, pod).start()
     return pod
 
 
-def agent(stack: Stack, kubelet: Kubelet, pod: ServedPod) -> Process:
-    return container.run(stack.controlplane, kubelet, pod.handle, names.AGENT_CONTAINER, pod.folder)
+def agent(stack: Stack, kubelet: Kubelet, pod: ServedPod) -> container.Container:
+    return container.prepare(
+        stack.controlplane, kubelet, pod.handle, names.AGENT_CONTAINER, pod.folder
+    )
 
 
 def test_it_loads_what_is_asked_for(stack, kubelet, injector, mode) -> None:
@@ -111,7 +112,7 @@ def test_keys_of_secrets_open_the_engine_also_where_they_come_later(
     secret = {"metadata": {"name": "keys"}, "stringData": keys}
     stack.controlplane.api("POST", f"/api/v1/namespaces/{stack.namespace}/secrets", secret)
     pod.agent.stop()
-    pod.agent = agent(stack, kubelet, pod)
+    pod.agent = agent(stack, kubelet, pod).start()
     stack.until_reported(pod, {"sql": "Loaded"})
 
 
@@ -124,3 +125,27 @@ def test_without_a_shared_mount_nothing_of_the_agents_own_is_taken_for_the_engin
     pod = run(stack, kubelet, given)
     stack.adapter("sql")
     stack.until_reported(pod, {"sql": "PathNotShared"})
+
+
+@pytest.mark.field(91)
+@pytest.mark.field(101)
+def test_an_agent_that_finds_nothing_there_waits_for_all_of_it(stack, kubelet, injector) -> None:
+    make_adapter(stack.adapters / "sql")
+    pod = run(stack, kubelet, manifest(stack, "auto", free_port()))
+    stack.adapter("sql")
+    make_adapter(stack.adapters / "rubbish", weights="truncated")
+    stack.adapter("rubbish")
+    again = agent(stack, kubelet, pod)
+    pod.agent.stop()
+    pod.engine.kill()
+    stack.controlplane.stop_apiserver()
+    try:
+        size = pod.agent.log.stat().st_size
+        pod.agent = again.start()
+        until(lambda: "cannot be re" in pod.agent.log.read_text()[size:], "it misses them")
+    finally:
+        stack.controlplane.start_apiserver()
+    until(lambda: stack.report(pod).get("engine", {}).get("state") == "Starting", "it says so")
+    pod.engine.launch()
+    stack.until_reported(pod, {"sql": "Loaded", "rubbish": "PathIncomplete"})
+    assert pod.agent.exit_code is None

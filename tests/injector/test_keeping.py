@@ -5,6 +5,7 @@ import base64
 import contextlib
 import io
 import ssl
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from injector import certificates as c
-from injector.keeping import SECRETS, Mounted, Place, SelfManaged
+from injector.keeping import DEPLOYMENTS, SECRETS, Mounted, Place, SelfManaged
 from injector.server import LIMIT, Metrics, Server
 from injector.tls import Serving
 from sidecar.kube.resources import WEBHOOKS
@@ -189,3 +190,44 @@ async def test_what_is_no_review_is_refused(client) -> None:
         assert (
             await session.post(url, data=io.BytesIO(bytes(LIMIT + 1)), headers=headers)
         ).status == 413
+
+
+async def test_a_sender_that_stalls_is_told_so(client) -> None:
+    one = keeper(client)
+    await one.attempt()
+    metrics = Metrics(CollectorRegistry(), one.serving)
+    server = Server(0, answer, one.serving, metrics, patience=0.05)
+    task = asyncio.create_task(server.serve())
+    await asyncio.wait_for(server.listening.wait(), 20)
+    trust = ssl.create_default_context(cadata=bundle_of(one).decode())
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", server.port, ssl=trust, server_hostname=HOSTS[0]
+    )
+    head = "POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+    assert b" 408 " in await asyncio.wait_for(reader.readline(), 20)
+    writer.close()
+    task.cancel()
+    await asyncio.wait([task])
+
+
+def bundle_of(keeper) -> bytes:
+    [found] = keeper.trusted.all
+    return found
+
+
+async def test_the_secret_goes_with_the_deployment_that_owns_it(kube, client) -> None:
+    kube.put(DEPLOYMENTS, {"metadata": {"name": "owner", "namespace": "sys", "uid": "u-1"}})
+    one = keeper(client)
+    one.place = replace(PLACE, owner="owner")
+    assert await one.attempt()
+    [reference] = kube.get(SECRETS, "sys", "certs")["metadata"]["ownerReferences"]
+    assert (reference["kind"], reference["name"]) == ("Deployment", "owner")
+    assert reference["uid"] == kube.get(DEPLOYMENTS, "sys", "owner")["metadata"]["uid"]
+
+
+async def test_an_owner_that_cannot_be_read_costs_no_certificate(kube, client, caplog) -> None:
+    one = keeper(client)
+    one.place = replace(PLACE, owner="gone")
+    assert await one.attempt()
+    assert "will stay behind" in caplog.text

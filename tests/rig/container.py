@@ -7,6 +7,7 @@ that mount, and a mount whose path is a real folder here stands for itself. What
 import base64
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,23 @@ from tests.rig.volume import AtomicVolume
 Json = dict[str, Any]
 
 
-def run(
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container that can be started, again and again; its volumes stay as they are."""
+
+    command: list[str]
+    environment: dict[str, str]
+    log: Path
+
+    def start(self) -> Process:
+        """Start it once more."""
+        return Process(self.command, self.log, environment=self.environment)
+
+
+def prepare(
     controlplane: ControlPlane, kubelet: Kubelet, pod: PodHandle, name: str, folder: Path
-) -> Process:
-    """Start the container `name` of a pod that is on the node."""
+) -> Container:
+    """Make the volumes and the environment of the container `name` of a pod that is on the node."""
     made = kubelet.get(pod)
     spec = made["spec"]
     every = [*spec.get("initContainers", []), *spec["containers"]]
@@ -36,16 +50,13 @@ def run(
             _project(controlplane, kubelet, pod, volumes[mount["name"]]["projected"], place)
             places[mount["mountPath"]] = place
     environment = {
-        entry["name"]: _turned(_value(controlplane, made, entry), places)
-        for entry in container["env"]
+        entry["name"]: _turned(_value(made, entry), places) for entry in container["env"]
     }
+    environment |= controlplane.service_environment | {"PYTHONPATH": str(ROOT)}
     program, *rest = container["command"] + container.get("args", [])
     folder.mkdir(parents=True, exist_ok=True)
-    return Process(
-        [sys.executable if program == "python" else program, *rest],
-        folder / f"{name}.log",
-        environment=environment | controlplane.service_environment | {"PYTHONPATH": str(ROOT)},
-    )
+    command = [sys.executable if program == "python" else program, *rest]
+    return Container(command, environment, folder / f"{name}.log")
 
 
 def _turned(value: str, places: Mapping[str, Path]) -> str:
@@ -55,7 +66,7 @@ def _turned(value: str, places: Mapping[str, Path]) -> str:
     return value
 
 
-def _value(controlplane: ControlPlane, pod: Json, entry: Json) -> str:
+def _value(pod: Json, entry: Json) -> str:
     if "valueFrom" not in entry:
         return str(entry.get("value", "")).replace("$$", "$")
     [(kind, what)] = entry["valueFrom"].items()
@@ -79,7 +90,7 @@ def _project(
         elif kind == "downwardAPI":
             for item in what["items"]:
                 entry = {"name": item["path"], "valueFrom": {"fieldRef": item["fieldRef"]}}
-                files[item["path"]] = _value(controlplane, kubelet.get(pod), entry)
+                files[item["path"]] = _value(kubelet.get(pod), entry)
         else:
             files |= _items(controlplane, pod, kind, what)
     AtomicVolume(folder).write(files)
