@@ -6,7 +6,7 @@ and the other follows; where a user said both, the limit stands.
 
 import re
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 from injector.annotated import Said
 from injector.settings import InjectorSettings
@@ -15,6 +15,8 @@ from sidecar.api import names
 EPHEMERAL: Final = ("16Mi", "64Mi")
 """Request and limit of ephemeral storage; the agent writes nothing, but quotas ask for the words."""
 
+_CLASS: Final = ("cpu", "memory")
+"""What decides on a pod's QoS class."""
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)")
 _UNITS: Final = {
     "": Decimal(1),
@@ -46,6 +48,26 @@ def _pair(what: str, usual_request: str, usual_limit: str, said: Said) -> tuple[
         f"{names.PREFIX}/{what}-limit: {limit} is below the request {request}, which follows it"
     )
     return limit, limit
+
+
+def tell_class(
+    spec: dict[str, Any], requests: dict[str, str], limits: dict[str, str], said: Said
+) -> None:
+    """Say so in `said.warnings` where the agent costs the pod its class Guaranteed, and with it cores of its own."""
+    kept = all(requests[what] == limits[what] for what in _CLASS)
+    others = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
+    if not kept and all(map(_is_guaranteed, others)):
+        said.warnings.append(
+            "the pod's QoS class becomes Burstable; it stays Guaranteed where"
+            f" {names.PREFIX}/cpu-request and memory-request are what the limits are"
+        )
+
+
+def _is_guaranteed(container: dict[str, Any]) -> bool:
+    resources = container.get("resources") or {}
+    limits = resources.get("limits") or {}
+    requests = limits | (resources.get("requests") or {})
+    return all(what in limits and requests[what] == limits[what] for what in _CLASS)
 
 
 def amount(quantity: str) -> Decimal:

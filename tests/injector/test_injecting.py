@@ -102,6 +102,28 @@ def test_requests_and_limits_are_always_there() -> None:
     assert resources["limits"] == {"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "64Mi"}
 
 
+@pytest.mark.parametrize(
+    ("engine", "said", "told"),
+    [
+        ({"limits": {"cpu": "8", "memory": "64Gi"}}, {}, True),
+        ({"limits": {"cpu": "8", "memory": "64Gi"}, "requests": {"cpu": "4"}}, {}, False),
+        ({"limits": {"memory": "64Gi"}}, {}, False),
+        ({}, {}, False),
+        (
+            {"limits": {"cpu": "8", "memory": "64Gi"}},
+            {"cpu-request": "500m", "memory-request": "192Mi"},
+            False,
+        ),
+    ],
+)
+def test_a_pod_that_would_no_longer_be_guaranteed_is_told_so(
+    engine: dict[str, Any], said: dict[str, str], told: bool
+) -> None:
+    given = pod(annotations=said)
+    given["spec"]["containers"][0]["resources"] = engine
+    assert ("becomes Burstable" in " ".join(plan(given).warnings)) is told
+
+
 @pytest.mark.field(97)
 def test_the_agent_satisfies_pod_security_restricted() -> None:
     context = agent(patched(pod()))["securityContext"]
