@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from sidecar.agent import scratch
 from sidecar.agent.report import recall
 from sidecar.agent.state import Me
 from sidecar.api.reasons import EngineState, Reason
@@ -405,3 +406,34 @@ async def _generate(simulator: Simulator, handle: str) -> str:
     sampling = {"temperature": 0, "max_new_tokens": 6}
     body = {"text": "hello", "lora_path": handle, "sampling_params": sampling}
     return str((await _post(simulator, "/generate", body))["text"])
+
+
+@pytest.mark.rule(11)
+async def test_the_next_agent_probes_an_unload_that_hangs_once_and_goes_on_when_it_ends(
+    simulator, make, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(scratch, "STUCK_AFTER", 0.05)
+    a, b = adapter("a", path=make("a")), adapter("b", path=make("b"))
+    leaving = adapter("a", path=a.spec.path, deleting=True)
+    async with Agent(simulator, tmp_path) as agent:
+        agent.source.set(a)
+        await agent.until_reported(a=Reason.LOADED)
+        simulator.loras.registry["a"].use(1)  # a request that never ends
+        held = simulator.loras.registry["a"]
+        agent.source.set(leaving, b)
+        await agent.until_reported(a=Reason.UNLOAD_STUCK, b=Reason.LOADING)
+        assert "a" in agent.text("b")
+        said = agent.loop.said
+    again = Agent(simulator, tmp_path)
+    again.remember(recall(said, 0.0))
+    again.follower.remember_boot(said.engine.boot_id)
+    async with again:
+        again.source.set(leaving, b)
+        await again.until(lambda: len(again.unloads) == 2)
+        passes = again.loop.passes
+        await again.until(lambda: again.loop.passes > passes + 10)
+        assert again.reasons() == {"a": Reason.UNLOAD_STUCK, "b": Reason.LOADING}
+        assert (len(again.unloads), len(again.loads)) == (2, 1)
+        held.use(-1)
+        await again.until_reported(a=Reason.UNLOADED, b=Reason.LOADED)
+        assert again.held() == {"b": b.spec.path}
