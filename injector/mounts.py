@@ -3,6 +3,7 @@
 Never secrets, tokens or the node's own directories and sockets: the agent sees no more than it needs.
 """
 
+import functools
 import posixpath
 import re
 from dataclasses import dataclass
@@ -95,6 +96,7 @@ def _host_path(source: dict[str, Any]) -> bool:
     return path != "/" and not own and not path.endswith(".sock")
 
 
+@functools.lru_cache(1024)
 def _covers_ours(path: str) -> bool:
     """Whether a mount hides what the agent needs, or lies in it."""
     path = _real(path)

@@ -4,6 +4,7 @@ Kubernetes refuses a pod whose request is above its limit, and a bad value shall
 and the other follows; where a user said both, the limit stands.
 """
 
+import functools
 import re
 from decimal import Decimal
 from typing import Any, Final
@@ -70,6 +71,7 @@ def _is_guaranteed(container: dict[str, Any]) -> bool:
     return all(what in limits and requests[what] == limits[what] for what in _CLASS)
 
 
+@functools.lru_cache(256)
 def amount(quantity: str) -> Decimal:
     """A quantity as a number. Raises ValueError where it is none."""
     match = _QUANTITY.fullmatch(quantity)

@@ -12,6 +12,8 @@ from injector.decide import decide, told
 from injector.patch import patch
 from injector.settings import InjectorSettings
 
+_COMPACT: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+"""JSON of what was made here, and so holds no circles."""
 API: Final = "admission.k8s.io/v1"
 
 
@@ -44,7 +46,7 @@ def review(body: bytes, settings: InjectorSettings) -> Verdict:
     response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
     if operations:
         response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(json.dumps(operations).encode()).decode()
+        response["patch"] = base64.b64encode(_COMPACT(operations).encode()).decode()
     if decision.warnings:
         response["warnings"] = [f"lora-sidecar: {warning}" for warning in decision.warnings]
     word, reason, sentence = told(decision)

@@ -21,6 +21,7 @@ from sidecar.runtime import dual_stack
 
 log = logging.getLogger(__name__)
 
+_COMPACT: Final = json.JSONEncoder(separators=(",", ":")).encode
 PATH: Final = "/mutate"
 PREFIX: Final = "lora_sidecar_injector"
 LIMIT: Final = 6 << 20
@@ -158,7 +159,7 @@ class Server:
         began = time.perf_counter()
         try:
             answer = self._decide(body)
-            text = json.dumps(answer.body, separators=(",", ":"))
+            text = _COMPACT(answer.body)
         except Exception:
             # A fault of ours costs this review; whether its pod is then refused is for the failurePolicy to say.
             log.exception("a review failed")

@@ -50,12 +50,13 @@ class Settings(BaseModel):
 
     def to_env(self) -> dict[str, str]:
         """The environment that says these settings; what is at its default is left out."""
-        written = {}
-        for name, field in type(self).model_fields.items():
-            value = getattr(self, name)
-            if value != field.default:
-                written[ENV_PREFIX + name.upper()] = _text(value)
-        return written
+        fields = type(self).model_fields
+        # All values at once: the injector does this for each pod.
+        return {
+            ENV_PREFIX + name.upper(): _text(value)
+            for name, value in self.__dict__.items()
+            if value != fields[name].default
+        }
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], **over: str) -> tuple[Self, list[str]]:
