@@ -23,8 +23,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CA_LIFE: Final = timedelta(days=3650)
 LEAF_LIFE: Final = timedelta(days=90)
-BACKDATED: Final = timedelta(hours=1)
-"""How far other clocks may be behind ours and still take what we make."""
+BACKDATED: Final = timedelta(days=1)
+"""How far other clocks may be behind ours and still take what we make: a time zone's worth, and some more."""
 SPREAD: Final = timedelta(minutes=10)
 """How long a new authority stands in the bundle before a leaf of it is served: every API server has it by then."""
 URGENT: Final = timedelta(days=1)

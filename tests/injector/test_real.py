@@ -6,13 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
+from injector.explain import MASK, explain_pod
+from injector.settings import InjectorSettings
+from injector.workloads import Made
 from sidecar.api import names
 from tests.injector.foreign import ForeignWebhook
 from tests.injector.pods import pod
 from tests.rig.apiclient import ApiError
 from tests.rig.binaries import binaries
 from tests.rig.controlplane import ControlPlane
+from tests.rig.engines import ROOT
 from tests.rig.injector import CONFIGURATION, SECRET, InjectorProcess, configured
 from tests.rig.namespaces import create_namespace, delete_namespace
 from tests.rig.polling import until
@@ -76,6 +81,33 @@ def test_the_agent_comes_back_as_it_was_asked_for(
     assert agent in made["spec"][where]
     assert agent.get("restartPolicy") == ("Always" if mode == "native" else None)
     assert made["metadata"]["labels"][names.INJECTED_LABEL] == "true"
+
+
+@pytest.mark.parametrize("name", ["llmkube", "shell", "keys", "mounts", "readiness"])
+def test_the_api_server_keeps_all_that_explain_shows(
+    controlplane, namespace, injector, name
+) -> None:
+    file = ROOT / "tests" / "injector" / "golden" / name / "pod.yaml"
+    given = {"apiVersion": "v1", "kind": "Pod", **yaml.safe_load(file.read_text())}
+    # Made by the API server itself where they are missing, and then under another name.
+    given["metadata"].pop("ownerReferences", None)
+    for container in given["spec"]["containers"]:
+        container.setdefault("image", "any")
+    shown = explain_pod(Made("", namespace, given), InjectorSettings())
+    [wanted] = agents(shown.patched)
+    [made] = agents(create(controlplane, namespace, given, "?dryRun=All"))
+    made["volumeMounts"] = made["volumeMounts"][: len(wanted["volumeMounts"])]
+    assert missing(wanted, made) == []
+
+
+def missing(wanted: Any, made: Any, way: str = "") -> list[str]:
+    """What of `wanted` is not in `made`, but for keys, which `explain` masks."""
+    if isinstance(wanted, dict) and isinstance(made, dict):
+        return [w for k, v in wanted.items() for w in missing(v, made.get(k), f"{way}.{k}")]
+    if isinstance(wanted, list) and isinstance(made, list) and len(wanted) == len(made):
+        pairs = zip(wanted, made, strict=True)
+        return [w for n, (a, b) in enumerate(pairs) for w in missing(a, b, f"{way}.{n}")]
+    return [] if wanted in (made, MASK) else [way]
 
 
 @pytest.mark.field(90)
