@@ -3,7 +3,6 @@
 Every setting is an environment variable too, LORA_SIDECAR_ and its name in capitals; the command line wins.
 """
 
-import argparse
 import asyncio
 import logging
 import os
@@ -36,16 +35,11 @@ def _wall() -> datetime:
 def parse(
     arguments: Sequence[str] | None, env: Mapping[str, str]
 ) -> tuple[InjectorSettings, list[str]]:
-    """Read the settings; answers them and what was wrong with them."""
-    parser = argparse.ArgumentParser(
-        prog="python -m injector",
-        description="Adds the agent to pods that ask for it. `explain FILE` says what it would do with a pod.",
+    """Read the settings, the command line first; answers them and what was wrong with them."""
+    about = (
+        "Adds the agent to pods that ask for it. `explain FILE` says what it would do with a pod."
     )
-    for name, field in InjectorSettings.model_fields.items():
-        flag = "--" + name.replace("_", "-")
-        parser.add_argument(flag, help=f"{field.description} (default: {field.default!r})")
-    given = vars(parser.parse_args(arguments))
-    return InjectorSettings.from_env(env, **{k: v for k, v in given.items() if v is not None})
+    return InjectorSettings.from_command_line("python -m injector", about, arguments, env)
 
 
 async def main(settings: InjectorSettings, stop: asyncio.Event) -> int:

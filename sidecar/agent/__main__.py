@@ -5,13 +5,12 @@
 Every setting is an environment variable too: docs/settings.md.
 """
 
-import argparse
 import asyncio
 import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +29,7 @@ from sidecar.agent.sglang import Engine
 from sidecar.agent.sources import ApiSource, ManifestSource, Source
 from sidecar.agent.state import Me
 from sidecar.api.report import ReportSpec, ReportStatus
-from sidecar.api.settings import SECRET_FIELDS, AgentSettings
+from sidecar.api.settings import AgentSettings
 from sidecar.kube.client import Client
 
 log = logging.getLogger("sidecar.agent")
@@ -50,19 +49,12 @@ def _wall() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 - the clock is handed out here
 
 
-def parse(arguments: Sequence[str] | None, env: dict[str, str]) -> tuple[AgentSettings, list[str]]:
-    """Read the settings; the command line wins over the environment."""
-    parser = argparse.ArgumentParser(prog="python -m sidecar.agent", description=__doc__)
-    for name, field in AgentSettings.model_fields.items():
-        if name not in SECRET_FIELDS:
-            flag = "--" + name.replace("_", "-")
-            parser.add_argument(flag, help=f"{field.description} (default: {field.default!r})")
-    given = {
-        name: value
-        for name, value in vars(parser.parse_args(arguments)).items()
-        if value is not None
-    }
-    return AgentSettings.from_env(env, **given)
+def parse(
+    arguments: Sequence[str] | None, env: Mapping[str, str]
+) -> tuple[AgentSettings, list[str]]:
+    """Read the settings, the command line first; answers them and what was wrong with them."""
+    about = __doc__ or ""
+    return AgentSettings.from_command_line("python -m sidecar.agent", about, arguments, env)
 
 
 async def main(settings: AgentSettings, stop: asyncio.Event) -> int:
@@ -217,7 +209,7 @@ async def _last_report(desk: Desk) -> ReportStatus | None:
 
 def start(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the process."""
-    settings, warnings = parse(arguments, dict(os.environ))
+    settings, warnings = parse(arguments, os.environ)
     runtime.set_up_logging(settings.log_level)
     for warning in warnings:
         log.warning("%s", warning)

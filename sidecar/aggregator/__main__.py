@@ -5,7 +5,6 @@
 Every setting is an environment variable too, LORA_SIDECAR_ and its name in capitals; the command line wins.
 """
 
-import argparse
 import asyncio
 import logging
 import os
@@ -41,16 +40,11 @@ def _wall() -> datetime:
 def parse(
     arguments: Sequence[str] | None, env: Mapping[str, str]
 ) -> tuple[AggregatorSettings, list[str]]:
-    """Read the settings; answers them and what was wrong with them."""
-    parser = argparse.ArgumentParser(
-        prog="python -m sidecar.aggregator",
-        description="Folds the reports of all pods into the status of each LoRAAdapter.",
+    """Read the settings, the command line first; answers them and what was wrong with them."""
+    about = "Folds the reports of all pods into the status of each LoRAAdapter."
+    return AggregatorSettings.from_command_line(
+        "python -m sidecar.aggregator", about, arguments, env
     )
-    for name, field in AggregatorSettings.model_fields.items():
-        flag = "--" + name.replace("_", "-")
-        parser.add_argument(flag, help=f"{field.description} (default: {field.default!r})")
-    given = vars(parser.parse_args(arguments))
-    return AggregatorSettings.from_env(env, **{k: v for k, v in given.items() if v is not None})
 
 
 async def main(settings: AggregatorSettings, stop: asyncio.Event) -> int:

@@ -4,6 +4,7 @@ A bad value never stops a process: it becomes a warning and the default. Secrets
 from the environment, never from the command line.
 """
 
+import argparse
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Self
@@ -67,6 +68,22 @@ class Settings(BaseModel):
         values = {name: env.get(ENV_PREFIX + name.upper()) for name in cls.model_fields}
         said = {name: value for name, value in values.items() if value or cls._is_list(name)}
         return cls.lenient({n: v for n, v in said.items() if v is not None} | over)
+
+    @classmethod
+    def from_command_line(
+        cls, prog: str, description: str, arguments: Sequence[str] | None, env: Mapping[str, str]
+    ) -> tuple[Self, list[str]]:
+        """Read command line (None: that of the process) and environment; answers settings and warnings.
+
+        Ends the process where an argument is unknown or help is asked for, as argparse does.
+        """
+        parser = argparse.ArgumentParser(prog=prog, description=description)
+        for name, field in cls.model_fields.items():
+            if name not in SECRET_FIELDS:
+                flag = "--" + name.replace("_", "-")
+                parser.add_argument(flag, help=f"{field.description} (default: {field.default!r})")
+        given = vars(parser.parse_args(arguments))
+        return cls.from_env(env, **{n: v for n, v in given.items() if v is not None})
 
     @classmethod
     def _is_list(cls, name: str) -> bool:
