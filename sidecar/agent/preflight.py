@@ -2,7 +2,8 @@
 
 SGLang compares rank and module names at a load, and nothing else: an adapter whose shapes do not fit the base model is
 loaded with 200, and the first request for it ends the scheduler with all that it serves. Both were seen on SGLang
-0.5.9, 0.5.21 and 0.5.23. What is not known for certain passes: the engine has the last word.
+0.5.9, 0.5.21 and 0.5.23, as was that rows too many for k_proj and v_proj are cut off in silence. What is not known for
+certain passes: the engine has the last word.
 """
 
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from sidecar.api.reasons import Reason
 
 NORMALISES: Final = (0, 5, 9)
 """From this SGLang on it was seen how module names are compared."""
+LAST_SEEN: Final = (0, 5, 23)
+"""The last SGLang that was seen to need the partner of a projection; a later one may have learned to do without."""
 
 _FUSED: Final = MappingProxyType(
     {
@@ -57,6 +60,7 @@ class Limits:
     told_modules: tuple[str, ...] = ()
     """As they were written."""
     base: BaseModel | None = None
+    needs_partners: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,13 @@ def limits_of(info: ServerInfo | None, base: BaseModel | None) -> Limits:
     known = None
     if told and info.version_numbers >= NORMALISES and all(name in _FUSED for name in told):
         known = frozenset(_FUSED[name] for name in told)
-    return Limits(info.max_lora_rank, known, told or (), None if info.overrides_model else base)
+    return Limits(
+        info.max_lora_rank,
+        known,
+        told or (),
+        None if info.overrides_model else base,
+        NORMALISES <= info.version_numbers <= LAST_SEEN,
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -98,7 +108,7 @@ def _against(facts: AdapterFacts, limits: Limits) -> Iterator[str]:
     if facts.tensors is None:
         return
     base = limits.base
-    if base and facts.tensors.complete:
+    if base and limits.needs_partners and facts.tensors.complete:
         yield from _partners(facts.tensors)
     if base and facts.tensors.layers > base.num_hidden_layers:
         yield (

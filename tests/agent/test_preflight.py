@@ -127,10 +127,13 @@ def test_half_of_a_fused_layer_is_refused_where_no_tensor_can_have_been_missed(
     ]
     told = facts(*shapes, complete=True, target_modules=tuple(modules))
     text = f"{lacks}, and SGLang serves both as one layer"
-    assert refusal(told, Limits(base=BASE)) == (Reason.INCOMPATIBLE, text)
-    assert refusal(told, Limits()) is None
-    unsure = facts(*shapes, target_modules=tuple(modules))
-    assert refusal(unsure, Limits(base=BASE)) is None
+    every = {"lora_target_modules": ("all",)}
+    limits = limits_of(info("0.5.23", **every), BASE)
+    assert refusal(told, limits) == (Reason.INCOMPATIBLE, text)
+    assert refusal(facts(*shapes, target_modules=tuple(modules)), limits) is None
+    assert refusal(told, limits_of(info("0.5.23", **every), None)) is None
+    for untried in ("0.5.8", "0.5.24", ""):
+        assert refusal(told, limits_of(info(untried, **every), BASE)) is None
 
 
 def test_another_type_than_lora_is_no_adapter_for_sglang() -> None:
