@@ -24,11 +24,11 @@ from injector.tls import Serving, Shown, UnusableError, verify
 from sidecar.kube.backoff import Backoff
 from sidecar.kube.client import Client, Resource
 from sidecar.kube.errors import Conflict, Forbidden, KubeError, NotFound
+from sidecar.kube.owning import owner_references
 
 log = logging.getLogger(__name__)
 
 SECRETS: Final = Resource("", "v1", "secrets")
-DEPLOYMENTS: Final = Resource("apps", "v1", "deployments")
 LOOK: Final = 10.0
 """Seconds between two looks."""
 _RACES: Final = 5
@@ -168,7 +168,7 @@ class SelfManaged(_Common):
         state, done = advance(read(held, place.hosts, now), place.hosts, trusted, now)
         data = state.data()
         if body is None:
-            new = self._new(data, await self._owners())
+            new = self._new(data, await owner_references(self.client, place.namespace, place.owner))
             await self.client.request("POST", SECRETS.path(place.namespace), body=new)
         elif done or data != {name: held.get(name) for name in data}:
             changed = {**body, "data": {**(body.get("data") or {}), **_encoded(data)}}
@@ -176,20 +176,6 @@ class SelfManaged(_Common):
         if done:
             log.info("%s in the Secret %s/%s", ", ".join(done), place.namespace, place.secret)
         return state.bundle, Shown(data[CERT], data[KEY])
-
-    async def _owners(self) -> list[dict[str, Any]]:
-        """Owner references for the Secret. One that cannot be had costs the cleaning up, not the certificate."""
-        place = self.place
-        if not place.owner:
-            return []
-        try:
-            body = await self.client.request("GET", DEPLOYMENTS.path(place.namespace, place.owner))
-            uid = body["metadata"]["uid"]
-        except (Forbidden, NotFound) as error:
-            log.warning("the Secret will stay behind, its owner cannot be read: %s", error)
-            return []
-        kind = {"apiVersion": DEPLOYMENTS.api_version, "kind": "Deployment"}
-        return [kind | {"name": place.owner, "uid": uid}]
 
     def _new(self, data: Mapping[str, bytes], owners: list[dict[str, Any]]) -> dict[str, Any]:
         metadata: dict[str, Any] = {"name": self.place.secret, "namespace": self.place.namespace}

@@ -128,6 +128,11 @@ class Index:
             self._opted_in.add(service)
             self._soil(*service)
 
+    def touch(self, services: Iterable[ServiceKey]) -> None:
+        """Let the adapters of these services be looked at again."""
+        for service in services:
+            self._soil(*service)
+
     def set_kind(self, kind: Presence) -> None:
         """Whether InferenceServices are served and can be seen: FOUND, KIND_ABSENT or UNREADABLE."""
         if kind is not self._kind:

@@ -5,6 +5,8 @@ adapters of services that are opted in, once more those that have just left, and
 InferenceServices, every adapter; no others. One adapter is written by one task at a time; a write that failed in
 whatever way leads to another look at the world as it is then, so nothing is lost and nothing old is sent again.
 
+Finalizers (`finalizing`) go before the status: an adapter that is being deleted waits for nothing but its pods.
+
 What this leaves to the caller: that only one of several replicas needs to run it. Two would write the same.
 """
 
@@ -17,17 +19,28 @@ from datetime import datetime
 from typing import Any, Final
 
 from sidecar.aggregator.announcing import Announcer
+from sidecar.aggregator.finalizing import DEADLINE, Policy
+from sidecar.aggregator.finalizing import wanted as wanted_finalizers
 from sidecar.aggregator.fold import EXTRAS, KEYS, Spoken, fold, spoken, wire
-from sidecar.aggregator.index import Index
+from sidecar.aggregator.index import Index, ServiceKey
 from sidecar.aggregator.metrics import Metrics
 from sidecar.aggregator.news import news
 from sidecar.aggregator.opting import OptIns
-from sidecar.aggregator.pacing import Pace
+from sidecar.aggregator.pacing import CORRECTION, NEVER, Pace
 from sidecar.aggregator.records import Adapter
 from sidecar.aggregator.sources import Sources
 from sidecar.aggregator.view import Presence, View
-from sidecar.aggregator.writing import Failed, Overtaken, Write, Written, send
+from sidecar.aggregator.writing import (
+    Failed,
+    Marking,
+    Overtaken,
+    Write,
+    Written,
+    mark,
+    send,
+)
 from sidecar.api.conditions import ConditionType
+from sidecar.api.names import FINALIZER, LLMKUBE_FINALIZER
 from sidecar.api.wire import cut
 from sidecar.kube.apply import difference
 from sidecar.kube.client import Client
@@ -55,6 +68,10 @@ class Job:
     """What was last written."""
     since: float | None = None
     """When the first news came that is not written yet."""
+    leaving: float | None = None
+    """When it was first seen to be deleted, or was by the API server's word if that is earlier."""
+    taken_over: float = NEVER
+    """When LLMKube's finalizer was last taken off."""
 
 
 class Loop:
@@ -69,6 +86,7 @@ class Loop:
         announcer: Announcer,
         opt_ins: OptIns | None = None,
         *,
+        policy: Callable[[ServiceKey], Policy] = lambda _: Policy(),
         wake: asyncio.Event,
         clock: Callable[[], float],
         wall: Callable[[], datetime],
@@ -81,6 +99,7 @@ class Loop:
         self._metrics = metrics
         self._announcer = announcer
         self._opt_ins = opt_ins
+        self._policy = policy
         self._wake = wake
         self._clock = clock
         self._wall = wall
@@ -185,16 +204,25 @@ class Loop:
     def _look(self, key: str, writes: asyncio.TaskGroup) -> None:
         job, adapter = self._jobs.get(key), self._index.adapters.get(key)
         view = self._index.view(adapter.service) if adapter is not None else None
-        if job is None or adapter is None or view is None or not _concerns(job, view):
+        if job is None or adapter is None or view is None or not _concerns(job, adapter, view):
             self._forget(key)
             return
-        job = replace(job, ours=job.ours or view.opted_in)
         now = self._clock()
+        job = replace(
+            job,
+            ours=job.ours or view.opted_in or FINALIZER in adapter.finalizers,
+            leaving=self._leaving(job, adapter, now),
+        )
+        finalizers, again = self._finalizers(job, adapter, view, now)
+        if finalizers != adapter.finalizers:
+            self._mark(key, job, Marking(adapter, finalizers), writes)
+            return
         wanted = wire(fold(adapter, view, self._wall()), adapter)
         patch = self._difference(adapter, wanted)
         if patch is None:
             done = replace(job, ours=view.opted_in, since=None)
-            self._keep(key, done, job.pace.look(now).settle())
+            pace = job.pace.look(now).settle()
+            self._keep(key, done, pace if again is None else pace.wait(again))
             return
         said, stands = spoken(wanted), spoken(adapter.status)
         corrective = job.said == said != stands
@@ -206,8 +234,48 @@ class Loop:
             return
         self._writing.add(key)
         self._keep(key, job, pace)
-        write = Write(adapter, patch, wanted, last=not view.opted_in, corrective=corrective)
+        write = Write(
+            adapter, patch, wanted, last=not view.opted_in, corrective=corrective, again=again
+        )
         writes.create_task(self._write(key, write), name=f"write {key}")
+
+    def _leaving(self, job: Job, adapter: Adapter, now: float) -> float | None:
+        if not adapter.deleting:
+            return None
+        if job.leaving is not None or adapter.deleted_at is None:
+            return now if job.leaving is None else job.leaving
+        return now - max(0.0, (self._wall() - adapter.deleted_at).total_seconds())
+
+    def _finalizers(
+        self, job: Job, adapter: Adapter, view: View, now: float
+    ) -> tuple[tuple[str, ...], float | None]:
+        """The finalizers that the adapter should have now, and when that may change by itself."""
+        policy, times = self._policy(adapter.service), []
+        if policy.takes_over and LLMKUBE_FINALIZER in adapter.finalizers:
+            free = job.taken_over + CORRECTION
+            if now < free:  # something puts it on again: no race is run with it
+                policy = replace(policy, takes_over=False)
+                times.append(free)
+        waited = 0.0
+        if job.leaving is not None:
+            waited = now - job.leaving
+            if FINALIZER in adapter.finalizers and waited < DEADLINE:
+                times.append(job.leaving + DEADLINE)
+        return wanted_finalizers(adapter, view, policy, waited), min(times, default=None)
+
+    def _mark(self, key: str, job: Job, marking: Marking, writes: asyncio.TaskGroup) -> None:
+        """Have finalizers written, unless the last write failed just now."""
+        now = self._clock()
+        if now < job.pace.held_until:
+            self._keep(key, job, job.pace.look(now).wait(job.pace.held_until))
+            return
+        gone = set(marking.adapter.finalizers) - set(marking.finalizers)
+        if LLMKUBE_FINALIZER in gone:
+            log.info("%s: LLMKube's finalizer is taken off: we are in charge of it", key)
+            job = replace(job, taken_over=now)
+        self._writing.add(key)
+        self._keep(key, job, job.pace.look(now))
+        writes.create_task(self._write_finalizers(key, marking), name=f"mark {key}")
 
     def _difference(self, adapter: Adapter, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
         """What is to be changed, or None. What this cluster's CRD prunes is no reason to write."""
@@ -223,19 +291,35 @@ class Loop:
         self._metrics.wrote(outcome, corrective=write.corrective)
         job = self._job(key, write.adapter.uid)
         if job is not None:
-            match outcome:
-                case Written():
-                    job = self._written(job, write, outcome)
-                case Overtaken(fresh):
-                    self._index.learn(fresh)
-                    job = replace(job, pace=job.pace.conflict(self._clock()))
-                case Failed(error):
-                    level = logging.DEBUG if job.pace.failures else logging.WARNING
-                    log.log(level, "%s: its status was not written: %s", key, error)
-                    pace = job.pace.fail(self._clock(), error.retry_after or 0.0)
-                    job = replace(job, pace=pace)
+            if isinstance(outcome, Written):
+                job = self._written(job, write, outcome)
+            else:
+                job = self._not_written(job, key, "status", outcome)
             self._keep(key, job, job.pace)
         self._wake.set()
+
+    async def _write_finalizers(self, key: str, marking: Marking) -> None:
+        outcome = await mark(self._client, marking)
+        self._writing.discard(key)
+        self._metrics.marked(outcome)
+        job = self._job(key, marking.adapter.uid)
+        if job is not None:
+            if isinstance(outcome, Written):
+                self._index.learn(outcome.stored)
+                job = replace(job, pace=job.pace.again(self._clock()))
+            else:
+                job = self._not_written(job, key, "list of finalizers", outcome)
+            self._keep(key, job, job.pace)
+        self._wake.set()
+
+    def _not_written(self, job: Job, key: str, what: str, outcome: Overtaken | Failed) -> Job:
+        if isinstance(outcome, Overtaken):
+            self._index.learn(outcome.fresh)
+            return replace(job, pace=job.pace.conflict(self._clock()))
+        level = logging.DEBUG if job.pace.failures else logging.WARNING
+        log.log(level, "%s: its %s was not written: %s", key, what, outcome.error)
+        pace = job.pace.fail(self._clock(), outcome.error.retry_after or 0.0)
+        return replace(job, pace=pace)
 
     def _written(self, job: Job, write: Write, outcome: Written) -> Job:
         now = self._clock()
@@ -245,9 +329,12 @@ class Loop:
         self._announce(write)
         self._index.learn(outcome.stored)
         self._notice_pruning(write, outcome)
+        pace = job.pace.write(now, corrective=write.corrective)
+        if pace.next is None and write.again is not None:
+            pace = pace.wait(write.again)
         return replace(
             job,
-            pace=job.pace.write(now, corrective=write.corrective),
+            pace=pace,
             ours=not write.last,
             said=spoken(write.wanted),
             since=None if job.pace.next is None else job.pace.stirred,
@@ -275,9 +362,10 @@ class Loop:
         return job if job and adapter and job.uid == adapter.uid == uid else None
 
 
-def _concerns(job: Job, view: View) -> bool:
+def _concerns(job: Job, adapter: Adapter, view: View) -> bool:
     """Whether an adapter of this service is ours to write, or was until now."""
-    return view.opted_in or job.ours or view.presence is Presence.KIND_ABSENT
+    was_ours = job.ours or FINALIZER in adapter.finalizers
+    return view.opted_in or was_ours or view.presence is Presence.KIND_ABSENT
 
 
 def _statuses(said: Spoken) -> set[tuple[str, str]]:

@@ -47,6 +47,17 @@ class Metrics:
             registry=registry,
         )
 
+        self.finalizers = Counter(
+            f"{PREFIX}_finalizer_writes",
+            "Finalizers put on or taken off LoRAAdapters, by how that ended: written, conflict, gone or failed.",
+            ["result"],
+            registry=registry,
+        )
+
+    def marked(self, outcome: Outcome) -> None:
+        """Count a write of finalizers that has ended."""
+        self.finalizers.labels(_result(outcome)).inc()
+
     def wrote(self, outcome: Outcome, *, corrective: bool) -> None:
         """Count a write that has ended."""
         self.writes.labels(_result(outcome)).inc()

@@ -7,7 +7,7 @@ only, which a service's own pods overrule. Who works writes it, when it differs;
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sidecar.aggregator.index import Index, ServiceKey
@@ -48,6 +48,8 @@ class OptIns:
         self._due = asyncio.Event()
         self._wanted: Mapping[str, str] = {}
         self._told = ""
+        self.owners: Sequence[Mapping[str, Any]] = ()
+        """With whom it goes; set before it is first written."""
         self.informer = Informer(
             client,
             CONFIG_MAPS,
@@ -64,6 +66,10 @@ class OptIns:
         return not self.informer.synced and not isinstance(
             self.informer.problem, Forbidden | NotFound
         )
+
+    def keeps(self, service: ServiceKey) -> bool:
+        """Whether the ConfigMap names a service, as it is stored now."""
+        return f"{service[0]}.{service[1]}" in (self._stored or {})
 
     def tell(self) -> None:
         """Have it written if the index says otherwise; to be called when the index is whole, by who works."""
@@ -108,7 +114,9 @@ class OptIns:
             pass  # somebody made or removed it meanwhile: the watch tells, and the next pass looks again
 
     def _body(self) -> dict[str, Any]:
-        metadata = {"name": self._name, "namespace": self._namespace}
+        metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
+        if self.owners:
+            metadata["ownerReferences"] = [dict(owner) for owner in self.owners]
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -116,8 +124,12 @@ class OptIns:
             "data": dict(self._wanted),
         }
 
-    def _changed(self, _: str, __: Mapping[str, str] | None, new: Mapping[str, str] | None) -> None:
-        self._index.remember_opted_in(key for key in map(_service, new or ()) if key is not None)
+    def _changed(
+        self, _: str, old: Mapping[str, str] | None, new: Mapping[str, str] | None
+    ) -> None:
+        stored = [key for key in map(_service, new or ()) if key is not None]
+        self._index.remember_opted_in(stored)
+        self._index.touch(key for key in stored if f"{key[0]}.{key[1]}" not in (old or {}))
 
     def _complain(self, text: str) -> None:
         if text != self._told:

@@ -65,6 +65,10 @@ class Pace:
             when = self.written + (QUIET if urgent else max(QUIET, pods / PODS_A_SECOND))
         return max(now, when, self.held_until)
 
+    def again(self, now: float) -> "Pace":
+        """What was written was a step on the way: look again at once."""
+        return replace(self, next=now, held_until=NEVER, failures=0)
+
     def wait(self, until: float) -> "Pace":
         """It differs, but may not be written before then."""
         return replace(self, next=until)

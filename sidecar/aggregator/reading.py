@@ -45,6 +45,8 @@ def adapter(body: Body) -> Adapter:
         service=(_text(ref.get("namespace")) or namespace, _text(ref.get("name"))),
         path=path,
         deleting=bool(meta.get("deletionTimestamp")),
+        deleted_at=moment(meta.get("deletionTimestamp")),
+        finalizers=tuple(map(str, _list(meta.get("finalizers")))),
         problem=_spec_problem(body) or path_problem(path),
         status=_dict(body.get("status")),
     )

@@ -25,6 +25,8 @@ class Adapter:
     service: tuple[str, str]
     path: str
     deleting: bool = False
+    deleted_at: datetime | None = None
+    finalizers: tuple[str, ...] = ()
     problem: str | None = None
     status: Mapping[str, Any] = field(default_factory=dict)
 

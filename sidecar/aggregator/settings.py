@@ -31,6 +31,14 @@ class AggregatorSettings(Settings):
         description="Name of the ConfigMap that keeps which services are opted in;"
         " without it that is known only while a pod is there to tell.",
     )
+    owner: str = Field(
+        "", description="The Deployment with which Lease and ConfigMap go; by default they stay."
+    )
+    takeover: bool = Field(
+        True,
+        description="Whether LLMKube's finalizer is taken off the adapters of services that are opted in, once the"
+        " ConfigMap names them, by which the chart's policy keeps LLMKube's own controller off.",
+    )
     namespace: str = Field(
         "", description="Namespace of Lease and ConfigMap; by default that of the credentials."
     )

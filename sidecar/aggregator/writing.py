@@ -1,4 +1,4 @@
-"""Sends one status to the API server, and tells how that went as a value.
+"""Sends one status, or an adapter's finalizers, to the API server, and tells how that went as a value.
 
 By merge patch with the resourceVersion that was folded, so that nothing is overwritten unseen. When to write, and
 what to do about what happened, is for `loop`.
@@ -19,13 +19,22 @@ from sidecar.kube.errors import Conflict, KubeError
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One status to be written. `last`: the adapter is ours no longer after it."""
+    """One status to be written. `last`: the adapter is ours no longer after it. `again`: when to look after it."""
 
     adapter: Adapter
     patch: Mapping[str, Any]
     wanted: Mapping[str, Any]
     last: bool = False
     corrective: bool = False
+    again: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Marking:
+    """The finalizers that an adapter should have."""
+
+    adapter: Adapter
+    finalizers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +67,26 @@ Outcome = Written | Overtaken | Failed
 
 async def send(client: Client, write: Write) -> Outcome:
     """Write the status; raises nothing that the network or the server does."""
-    adapter = write.adapter
+    return await _patch(client, write.adapter, {"status": write.patch}, "status")
+
+
+async def mark(client: Client, marking: Marking) -> Outcome:
+    """Write the finalizers; raises nothing that the network or the server does."""
+    patch = {"metadata": {"finalizers": list(marking.finalizers)}}
+    return await _patch(client, marking.adapter, patch)
+
+
+async def _patch(
+    client: Client, adapter: Adapter, patch: Mapping[str, Any], subresource: str | None = None
+) -> Outcome:
     try:
         answer = await merge_patch(
             client,
             ADAPTERS,
             adapter.namespace,
             adapter.name,
-            {"status": write.patch},
-            subresource="status",
+            patch,
+            subresource=subresource,
             resource_version=adapter.resource_version,
             manager=names.AGGREGATOR_MANAGER,
         )

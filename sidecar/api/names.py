@@ -47,6 +47,8 @@ WEBHOOK: Final = "lora-sidecar"
 """The injector's MutatingWebhookConfiguration, unless the chart calls it otherwise."""
 
 FINALIZER: Final = f"{PREFIX}/unload"
+RELEASED: Final = f"{PREFIX}/released"
+"""On the Lease: the uid of the Deployment that is being removed, whose replicas hold no adapter back any more."""
 LLMKUBE_FINALIZER: Final = "loraadapter.inference.llmkube.dev/finalizer"
 
 AGENT_MANAGER: Final = "lora-sidecar-agent"

@@ -11,7 +11,7 @@ a machine that was frozen can cause with any lease.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -76,7 +76,9 @@ class _Seen:
 class Lease:
     """One replica's part in the election. `identity` must differ from replica to replica and from life to life.
 
-    `clock` is monotonic, `wall` tells the time of day, which is written for people only.
+    `clock` is monotonic, `wall` tells the time of day, which is written for people only. `annotations` are put on the
+    Lease, and stay when it is handed back. With `force` it is taken from whoever holds it. `owners`, set before it
+    runs, are the objects that it goes with.
     """
 
     def __init__(
@@ -90,6 +92,8 @@ class Lease:
         wall: Callable[[], datetime],
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         timing: Timing | None = None,
+        annotations: Mapping[str, str] | None = None,
+        force: bool = False,
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -99,6 +103,9 @@ class Lease:
         self._wall = wall
         self._sleep = sleep
         self._timing = timing or Timing()
+        self._annotations = annotations or {}
+        self._force = force
+        self.owners: Sequence[Mapping[str, Any]] = ()
         self._seen: _Seen | None = None
         self._told = ""
         self.held = False
@@ -107,6 +114,13 @@ class Lease:
     def holder(self) -> str:
         """Who was last seen to hold it; "" for nobody."""
         return self._seen.holder if self._seen else ""
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Those of the Lease as it was last seen."""
+        metadata = (self._seen.body.get("metadata") or {}) if self._seen else {}
+        found = metadata.get("annotations")
+        return found if isinstance(found, dict) else {}
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Wait for the Lease, then work and renew it. Ends with the work; raises LostError once it is not held."""
@@ -181,7 +195,7 @@ class Lease:
             self._seen = seen
 
     def _is_free(self, seen: _Seen) -> bool:
-        if seen.holder in ("", self._identity):
+        if self._force or seen.holder in ("", self._identity):
             return True
         return self._clock() >= seen.since + seen.duration
 
@@ -199,7 +213,13 @@ class Lease:
             "leaseDurationSeconds": round(self._timing.duration) or 1,
             "renewTime": now,
         }
-        return {**body, "apiVersion": LEASES.api_version, "kind": "Lease", "spec": spec}
+        metadata = dict(body["metadata"])
+        if self._annotations:
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), **self._annotations}
+        if self.owners:
+            metadata["ownerReferences"] = [dict(owner) for owner in self.owners]
+        kind = {"apiVersion": LEASES.api_version, "kind": "Lease"}
+        return {**body, **kind, "metadata": metadata, "spec": spec}
 
     async def _write(self, body: Mapping[str, Any]) -> dict[str, Any]:
         path = LEASES.path(self._namespace, self._name)

@@ -17,6 +17,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from sidecar.aggregator.announcing import Announcer
+from sidecar.aggregator.finalizing import Policy
 from sidecar.aggregator.index import Index
 from sidecar.aggregator.loop import Loop
 from sidecar.aggregator.metrics import PREFIX, Metrics, State
@@ -26,7 +27,7 @@ from sidecar.kube.client import Client
 from sidecar.kube.informer import Informer
 from sidecar.kube.resources import WEBHOOKS
 from tests.aggregator import worlds
-from tests.aggregator.worlds import Json, condition, entry, pod, report, says, service
+from tests.aggregator.worlds import OURS, Json, condition, entry, pod, report, says, service
 from tests.fakes import kube_faults as faults
 from tests.fakes.kube import FakeKube
 from tests.fakes.kube_requests import Seen, Target
@@ -58,6 +59,7 @@ class Rig:
         self.kube = kube
         self.now = 1000.0
         self.ticking = False
+        self.policy = Policy()
         self.registry = CollectorRegistry()
         self.wake = asyncio.Event()
         self.index = Index(self.clock)
@@ -70,6 +72,7 @@ class Rig:
             self.sources,
             metrics,
             self.announcer,
+            policy=lambda _: self.policy,
             wake=self.wake,
             clock=self.clock,
             wall=self.wall,
@@ -125,8 +128,9 @@ class Rig:
 
     @property
     def writes(self) -> list[str]:
-        """The names of the adapters that were written, in that order."""
-        return [Target.of(seen.path).name or "" for seen in self.kube.of("patch")]
+        """The names of the adapters whose status was written, in that order."""
+        targets = [Target.of(seen.path) for seen in self.kube.of("patch")]
+        return [target.name or "" for target in targets if target.subresource == "status"]
 
     async def until(self, holds: Callable[[], object]) -> None:
         async with asyncio.timeout(10):
@@ -159,6 +163,11 @@ class Rig:
         all_ = self.sources
         return all_.adapters, all_.reports, all_.labelled, all_.marked, all_.services
 
+    def finalizers(self, name: str = "sql") -> list[str] | None:
+        """None where the adapter is not there."""
+        found = self.kube.get(ADAPTERS, "ml", name)
+        return found["metadata"].get("finalizers", []) if found else None
+
     def metric(self, name: str, **labels: str) -> float:
         return self.registry.get_sample_value(f"{PREFIX}_{name}", labels) or 0.0
 
@@ -169,6 +178,10 @@ async def rig() -> AsyncIterator[Rig]:
         made = Rig(kube, client)
         yield made
         await made.stop()
+
+
+def of_status(seen: Seen) -> bool:
+    return seen.path.endswith("/status")
 
 
 async def started(rig: Rig, *bodies: Json) -> Rig:
@@ -221,9 +234,13 @@ async def test_the_last_word_is_tried_until_it_is_written(rig):
     rig.kube.fail(faults.status(503), verb="patch")
     rig.put(pod(opted_in=False, agent=False, version=2))
     rig.pass_by(10)
+    await rig.until(lambda: rig.metric("finalizer_writes_total", result="failed"))
+    rig.kube.fail(faults.status(503), verb="patch", when=of_status)
+    rig.pass_by(10)
     await rig.until(lambda: rig.metric("status_writes_total", result="failed"))
     rig.pass_by(10)
     await rig.until(lambda: rig.loaded() == NOT_OPTED_IN)
+    assert rig.finalizers() == []
 
 
 async def test_an_adapter_that_moves_to_a_service_of_nobody_gets_a_last_word(rig):
@@ -330,12 +347,14 @@ async def test_a_second_change_within_a_second_waits_for_its_end(rig):
 async def test_a_re_created_adapter_gets_a_status_of_its_own_at_once(rig):
     await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
     rig.kube.delete(ADAPTERS, "ml", "sql")
+    rig.pass_by(2)
+    await rig.until(lambda: rig.kube.get(ADAPTERS, "ml", "sql") is None)
     rig.put(worlds.adapter(uid="uid-new"))
     await rig.until(lambda: rig.loaded() == SILENT)
 
 
 async def test_a_write_names_the_version_it_was_folded_from_and_its_manager(rig):
-    stored = rig.kube.put(ADAPTERS, worlds.adapter())
+    stored = rig.kube.put(ADAPTERS, worlds.adapter(finalizers=OURS))
     await started(rig, pod())
     (seen,) = rig.kube.of("patch")
     assert seen.path.endswith("/namespaces/ml/loraadapters/sql/status")
@@ -395,7 +414,7 @@ async def test_on_a_conflict_the_adapter_is_read_and_folded_anew(rig):
 
     meddled: list[Seen] = []
     rig.kube.fail(faults.status(500), verb="patch", when=meddle)
-    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    await started(rig, worlds.adapter(finalizers=OURS), pod(), report("chat-a", entry()))
     await rig.until(lambda: rig.loaded() == SILENT)
     assert rig.status()["observedGeneration"] == 2
     assert rig.metric("status_writes_total", result="conflict") == 1
@@ -433,7 +452,7 @@ async def test_the_next_write_is_based_on_what_the_last_one_was_answered(rig):
 )
 async def test_a_write_that_failed_is_tried_again_after_a_pause(rig, answer):
     rig.kube.fail(answer, verb="patch")
-    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    await started(rig, worlds.adapter(finalizers=OURS), pod(), report("chat-a", entry()))
     assert rig.metric("status_writes_total", result="failed") == 1
     assert rig.loaded() is None
     rig.pass_by(1.0)
@@ -442,7 +461,9 @@ async def test_a_write_that_failed_is_tried_again_after_a_pause(rig, answer):
 
 async def test_after_a_failure_what_is_true_then_is_written(rig):
     rig.kube.fail(faults.status(503), verb="patch")
-    await started(rig, worlds.adapter(), pod(), report("chat-a", entry("PathNotFound")))
+    await started(
+        rig, worlds.adapter(finalizers=OURS), pod(), report("chat-a", entry("PathNotFound"))
+    )
     rig.put(report("chat-a", entry(), beat=2))
     await rig.idle()
     rig.pass_by(1.0)
@@ -458,10 +479,111 @@ async def test_an_adapter_that_goes_while_it_is_written_is_forgotten(rig):
 
     rig.kube.fail(faults.status(500), verb="patch", when=remove)
     await started(rig, worlds.adapter(), pod())
-    assert rig.metric("status_writes_total", result="gone") == 1
+    assert rig.metric("finalizer_writes_total", result="gone") == 1
     rig.pass_by(100)
     await rig.idle()
-    assert (rig.writes, rig.index.adapters) == (["sql"], {})
+    assert (rig.writes, rig.index.adapters) == ([], {})
+
+
+# ---- finalizers ---------------------------------------------------------------------------------------------------
+
+LLMKUBES = "loraadapter.inference.llmkube.dev/finalizer"
+
+
+def deleted(*finalizers: str, seconds_ago: float = 0.0, **over: Any) -> Json:
+    body = worlds.adapter(finalizers=finalizers or OURS, **over)
+    moment = worlds.NOW - timedelta(seconds=seconds_ago)
+    body["metadata"]["deletionTimestamp"] = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return body
+
+
+def unloaded(state: str = "Unloaded") -> Json:
+    return report("chat-a", entry(state), beat=2)
+
+
+async def test_an_adapter_of_ours_is_held_and_one_of_nobodys_is_not(rig):
+    nobodys = worlds.adapter("other", service="nobody", uid="uid-other")
+    await started(rig, worlds.adapter(finalizers=["example.com/theirs"]), nobodys, pod())
+    assert rig.finalizers() == ["example.com/theirs", *OURS]
+    assert rig.finalizers("other") == []
+
+
+@pytest.mark.field(109)
+async def test_a_deletion_waits_for_its_pods_and_no_longer(rig):
+    await started(rig, deleted(), pod(), report("chat-a", entry()))
+    assert rig.finalizers() == list(OURS)
+    rig.put(unloaded())
+    rig.pass_by(2)
+    await rig.until(lambda: rig.finalizers() is None)
+
+
+@pytest.mark.field(109)
+async def test_a_deletion_that_nobody_answers_ends_after_a_minute(rig):
+    await started(rig, deleted(), pod(), report("chat-a", entry()))
+    rig.pass_by(58)
+    await rig.idle()
+    assert rig.finalizers() == list(OURS)
+    rig.pass_by(3)
+    await rig.until(lambda: rig.finalizers() is None)
+
+
+async def test_a_deletion_that_began_long_ago_ends_at_once(rig):
+    await started(rig, deleted(seconds_ago=61), pod(), report("chat-a", entry()))
+    assert rig.finalizers() is None
+
+
+async def test_where_the_clocks_differ_a_deletion_still_ends_after_a_minute(rig):
+    await started(rig, deleted(seconds_ago=-7200), pod(), report("chat-a", entry()))
+    rig.pass_by(61)
+    await rig.until(lambda: rig.finalizers() is None)
+
+
+async def test_finalizers_that_could_not_be_written_are_tried_again(rig):
+    rig.kube.fail(faults.status(503), verb="patch")
+    await started(rig, worlds.adapter(), pod())
+    assert rig.finalizers() == []
+    rig.pass_by(10)
+    await rig.until(lambda: rig.finalizers() == list(OURS))
+
+
+async def test_a_finalizer_of_somebody_else_put_on_meanwhile_is_kept(rig):
+    def meanwhile(seen: Seen) -> bool:
+        if rig.finalizers() == []:
+            rig.put(worlds.adapter(finalizers=["example.com/theirs"]))
+        return False
+
+    rig.kube.fail(faults.status(500), verb="patch", when=meanwhile)
+    await started(rig, worlds.adapter(), pod())
+    assert rig.finalizers() == ["example.com/theirs", *OURS]
+
+
+@pytest.mark.field(109)
+async def test_once_everything_was_let_go_nothing_is_held_again(rig):
+    rig.policy = Policy(released=True)
+    await started(rig, worlds.adapter(finalizers=OURS), pod(), report("chat-a", entry()))
+    assert (rig.finalizers(), rig.loaded()) == ([], LOADED)
+
+
+async def test_llmkubes_finalizer_is_taken_off_where_we_have_taken_over(rig):
+    await started(rig, worlds.adapter(finalizers=[LLMKUBES]), pod())
+    assert rig.finalizers() == [LLMKUBES, *OURS]
+    rig.policy = Policy(takes_over=True)
+    rig.index.touch([("ml", "chat")])
+    rig.pass_by(2)
+    await rig.until(lambda: rig.finalizers() == list(OURS))
+
+
+async def test_no_race_is_run_with_a_controller_that_puts_its_finalizer_on_again(rig):
+    rig.policy = Policy(takes_over=True)
+    await started(rig, worlds.adapter(finalizers=[LLMKUBES]), pod())
+    assert rig.finalizers() == list(OURS)
+    for _ in range(20):
+        rig.put(worlds.adapter(finalizers=[LLMKUBES, *OURS]))
+        rig.pass_by(2)
+        await rig.idle()
+    assert rig.finalizers() == [LLMKUBES, *OURS]
+    rig.pass_by(30)
+    await rig.until(lambda: rig.finalizers() == list(OURS))
 
 
 # ---- other writers, other schemas --------------------------------------------------------------------------------

@@ -20,6 +20,8 @@ STARTED, READY_SINCE, LOADED_AT = (
     "2026-05-01T10:06:00Z",
 )
 PREFIX = "lora-sidecar.llmkube.dev"
+OURS = (f"{PREFIX}/unload",)
+"""The finalizers of an adapter that we have seen before."""
 SERVICE_LABEL = "inference.llmkube.dev/service"
 
 
@@ -32,6 +34,7 @@ def adapter(
     uid: str = "uid-sql",
     generation: int = 1,
     deleting: bool = False,
+    finalizers: Iterable[str] = (),
     status: Json | None = None,
     **spec: Any,
 ) -> Json:
@@ -45,6 +48,8 @@ def adapter(
         "generation": generation,
         "resourceVersion": "7",
     }
+    if finalizers:
+        meta["finalizers"] = list(finalizers)
     if deleting:
         meta["deletionTimestamp"] = "2026-05-01T11:59:00Z"
     return {

@@ -14,9 +14,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from injector import certificates as c
-from injector.keeping import DEPLOYMENTS, SECRETS, Mounted, Place, SelfManaged
+from injector.keeping import SECRETS, Mounted, Place, SelfManaged
 from injector.server import LIMIT, Metrics, Server
 from injector.tls import Serving
+from sidecar.kube.owning import DEPLOYMENTS
 from sidecar.kube.resources import WEBHOOKS
 from tests.fakes.kube import FakeKube
 
