@@ -13,7 +13,7 @@ from sidecar.aggregator.opting import OptIns
 from sidecar.api.names import RELEASED
 from sidecar.kube.client import Client
 from sidecar.kube.errors import KubeError
-from sidecar.kube.lease import Lease
+from sidecar.kube.lease import Lease, LostError
 from sidecar.kube.owning import owner_references
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Owned:
         return bool(self._lease.annotations.get(RELEASED) == self._owners[0]["uid"])
 
     async def work(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Learn whose we are, then work, where there is a Lease while it is held. Raises LostError."""
+        """Learn whose we are, then work, where there is a Lease while it is held. Returns when it is lost."""
         self._owners = await self._asked()
         if self._opt_ins is not None:
             self._opt_ins.owners = self._owners
@@ -58,7 +58,10 @@ class Owned:
             await run()
         else:
             self._lease.owners = self._owners
-            await self._lease.run(run)
+            try:
+                await self._lease.run(run)
+            except LostError as error:
+                log.warning("%s: this replica ends, and begins anew", error)
 
     async def _asked(self) -> Sequence[Mapping[str, Any]]:
         told = ""

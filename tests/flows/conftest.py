@@ -9,7 +9,7 @@ import pytest
 
 from tests.rig.controlplane import ControlPlane
 from tests.rig.kubelet import Kubelet
-from tests.rig.namespaces import create_namespace
+from tests.rig.namespaces import create_namespace, delete_namespace
 from tests.rig.stack import Stack
 
 
@@ -31,7 +31,7 @@ def stack(
                 print(f"--- {pod.name}\n{pod.agent.tail(60) if pod.agent else ''}")
             if made.aggregator:
                 print(f"--- aggregator\n{made.aggregator.tail(60)}")
-    controlplane.api("DELETE", f"/api/v1/namespaces/{namespace}")
+    delete_namespace(controlplane.client(), namespace)
 
 
 @pytest.hookimpl(wrapper=True)

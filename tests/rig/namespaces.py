@@ -22,15 +22,15 @@ def create_namespace(client: ApiClient, name: str) -> str:
 
 
 def delete_namespace(client: ApiClient, name: str) -> None:
-    """Delete a namespace with all that is in it; the end of it is not waited for."""
-    client.api("DELETE", f"/api/v1/namespaces/{name}/pods", {"gracePeriodSeconds": 0})
+    """Delete a namespace with all that is in it; the end of it is not waited for. It may be gone already."""
+    client.raw("DELETE", f"/api/v1/namespaces/{name}/pods", {"gracePeriodSeconds": 0})
     adapters = ADAPTERS.format(name)
     status, _ = client.raw("GET", adapters)
     if status == 200:
         for adapter in client.api("GET", adapters)["items"]:
             path = f"{adapters}/{adapter['metadata']['name']}"
             client.raw("PATCH", path, {"metadata": {"finalizers": None}})
-    client.api("DELETE", f"/api/v1/namespaces/{name}")
+    client.raw("DELETE", f"/api/v1/namespaces/{name}")
 
 
 def _exists(client: ApiClient, path: str) -> bool:

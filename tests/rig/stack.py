@@ -56,6 +56,7 @@ class Stack:
     version: str | None = None
     pods: list[ServedPod] = field(default_factory=list)
     aggregator: Process | None = None
+    _aggregators: list[Process] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         self.adapters.mkdir(parents=True, exist_ok=True)
@@ -174,18 +175,24 @@ class Stack:
 
     # --- the aggregator -----------------------------------------------------------------------
 
-    def start_aggregator(self) -> Process:
-        """Start the aggregator under its own service account."""
+    def start_aggregator(self, *more: str) -> Process:
+        """Start the aggregator under its own service account, or one more, with these arguments besides."""
+        self.aggregator = self.run_aggregator("--listen-port", "0", *more)
+        return self.aggregator
+
+    def run_aggregator(self, *arguments: str) -> Process:
+        """Run the aggregator's program with these arguments, under its own service account."""
         namespace, account = AGGREGATOR
         token = self.controlplane.service_account_token(namespace, account, seconds=DAY)
         kubeconfig = self.controlplane.kubeconfig_of(token, self.folder / "aggregator.kubeconfig")
-        command = [sys.executable, "-m", "sidecar.aggregator", "--kubeconfig", str(kubeconfig)]
-        self.aggregator = Process(
-            [*command, "--listen-port", "0"],
-            self.folder / "aggregator.log",
+        command = [sys.executable, "-m", "sidecar.aggregator", *arguments]
+        process = Process(
+            [*command, "--kubeconfig", str(kubeconfig)],
+            self.folder / f"aggregator-{len(self._aggregators)}.log",
             environment=self.environment({"TMPDIR": str(self.folder)}),
         )
-        return self.aggregator
+        self._aggregators.append(process)
+        return process
 
     # --- adapters ------------------------------------------------------------------------------
 
@@ -256,8 +263,8 @@ class Stack:
         """End every process that was started."""
         for pod in list(self.pods):
             self._end(pod)
-        if self.aggregator:
-            self.aggregator.stop()
+        for process in self._aggregators:
+            process.stop()
 
     def _end(self, pod: ServedPod) -> None:
         if pod.agent:
