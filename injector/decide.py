@@ -19,7 +19,10 @@ from sidecar.api.settings import AgentSettings
 class Slug(Sentenced):
     """Why a pod is not given the agent, each declared once with its sentence."""
 
-    NOT_ASKED = ("not-asked", "The pod does not ask for the agent.")
+    NOT_ASKED = (
+        "not-asked",
+        f'The pod does not ask for the agent: the annotation {names.INJECT} is not "true".',
+    )
     BAD_INJECT = (
         "bad-inject",
         f'The annotation {names.INJECT} is neither "true" nor "false".',

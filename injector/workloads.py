@@ -52,13 +52,28 @@ def pods(document: Any, namespace: str) -> Iterator[Made | str]:
     maker = f"{kind} {metadata.get('name') or metadata.get('generateName') or 'without a name'}"
     where = str(metadata.get("namespace") or namespace)
     if kind == "Pod":
-        yield Made(maker, where, document)
+        yield Made(maker, where, document, _misplaced(document, document, ""))
     elif kind in _TEMPLATES:
-        yield Made(maker, where, _from_template(document, _TEMPLATES[kind]))
+        pod = _from_template(document, _TEMPLATES[kind])
+        yield Made(maker, where, pod, _misplaced(document, pod, "its pod template"))
     elif kind == names.SERVICE_KIND and _part(document, "spec").get("runtime") == "sglang":
-        yield Made(maker, where, _of_service(document), _AS_LLMKUBE)
+        pod = _of_service(document)
+        wrong = _misplaced(document, pod, "spec.podAnnotations")
+        yield Made(maker, where, pod, wrong or _AS_LLMKUBE)
     else:
         yield maker
+
+
+def _misplaced(document: dict[str, Any], pod: dict[str, Any], right: str) -> str:
+    """Where the wish for an agent was written, if not where it counts: the commonest reason for having none."""
+    metadata = _part(pod, "metadata")
+    if names.INJECT in _part(metadata, "annotations"):
+        return ""
+    if names.INJECT in _part(metadata, "labels"):
+        return f"{names.INJECT} is a label of the pod; it must be an annotation."
+    if right and names.INJECT in _part(document, "metadata", "annotations"):
+        return f"{names.INJECT} stands on the {document['kind']} itself; it belongs in {right}."
+    return ""
 
 
 def _typed(item: Any, kind: str) -> Any:

@@ -88,6 +88,26 @@ def test_a_pod_that_is_not_given_the_agent_ends_with_1_and_says_why(tmp_path, ca
     assert "+    lora-sidecar.llmkube.dev/skipped: no-engine" in out
 
 
+@pytest.mark.field(90)
+def test_a_wish_that_is_written_in_the_wrong_place_is_found(tmp_path, capsys) -> None:
+    wish = {names.INJECT: "true"}
+    deployment = maker("Deployment")
+    deployment["metadata"]["annotations"] = wish
+    del deployment["spec"]["template"]["metadata"]["annotations"]
+    service = {
+        "kind": "InferenceService",
+        "metadata": {"name": "chat", "annotations": wish},
+        "spec": {"runtime": "sglang"},
+    }
+    label = one_pod()
+    label["metadata"] = {"labels": wish}
+    assert run(tmp_path, [deployment, service, label]) == explain.NOT_GIVEN
+    out = capsys.readouterr().out
+    assert "stands on the Deployment itself; it belongs in its pod template" in out
+    assert "stands on the InferenceService itself; it belongs in spec.podAnnotations" in out
+    assert "is a label of the pod; it must be an annotation" in out
+
+
 def test_one_that_has_it_is_fine(tmp_path, capsys) -> None:
     assert run(tmp_path, [one_pod()], "-o", "yaml") == explain.GIVEN
     said = capsys.readouterr()
