@@ -130,11 +130,19 @@ def _secrets(pod: dict[str, Any], decision: Plan | Skip) -> set[str]:
         said = [line.read(option) for option in _KEY_OPTIONS]
         found |= {one.value for one in said if one and one.value}
         # Also with a hole in it: what stands around the hole is part of a key.
-        found |= {one.text for one in said if one and not _REFERENCE.fullmatch(one.text)}
+        texts = {one.text for one in said if one and not _REFERENCE.fullmatch(one.text)}
+        found |= texts
+        # In a script a key may be quoted so that it is not found again: then all of the script is masked.
+        raw = [*(container.get("command") or []), *(container.get("args") or [])]
+        found |= {w for w in raw if any(o in w for o in _KEY_OPTIONS) and _hides(w, texts)}
     if isinstance(decision, Plan):
         keys = [decision.api_key, decision.admin_key]
         found |= {key.value for key in keys if key and key.value}
     return found | {one.replace("$", "$$") for one in found}
+
+
+def _hides(script: str, texts: set[str]) -> bool:
+    return " " in script and any(text not in script for text in texts)
 
 
 def _masked(value: Any, secrets: set[str]) -> Any:

@@ -169,6 +169,17 @@ def test_no_form_shows_a_key(tmp_path, capsys, form, shell, inject) -> None:
     assert explain.MASK in said.out or inject == "bad"
 
 
+def test_a_key_that_a_script_quotes_oddly_is_not_shown(tmp_path, capsys) -> None:
+    given = one_pod()
+    [engine] = given["spec"]["containers"]
+    engine["command"] = ["sh", "-c", "exec sglang serve --port 1 --api-key hu\"sh\"'er' --tp 1"]
+    del engine["args"]
+    run(tmp_path, [given], "-o", "yaml")
+    said = capsys.readouterr()
+    assert 'hu"' not in said.out
+    assert "husher" not in said.out
+
+
 def test_a_broken_file_is_not_quoted(tmp_path, capsys) -> None:
     file = tmp_path / "given.yaml"
     file.write_text("kind: Pod\nargs: ['--api-key', 'hush'\n--- : [")
