@@ -22,8 +22,8 @@ conformance: ## Run the engine's contract suite on the real SGLang (VERSION=0.5.
 	@$(RUN) -m pytest tests/conformance --engine=real --engine-version=$(VERSION) $(ARGS)
 
 check: ## Lint, types, layers, generated docs
-	@$(RUN) -m ruff check . && $(RUN) -m ruff format --check . && $(RUN) -m mypy && "$$venv/bin/lint-imports" --no-cache \
-		&& "$$venv/bin/python" -m scripts.docs --check
+	@$(RUN) -m ruff check . && "$$venv/bin/python" -m ruff format --check . && "$$venv/bin/python" -m mypy \
+		&& "$$venv/bin/lint-imports" --no-cache && "$$venv/bin/python" -m scripts.docs --check
 
 fix: ## Let ruff mend what it can
 	@$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
