@@ -131,6 +131,7 @@ def _plan(
     keys = {name: _key(line, name, said) for name in ("api-key", "admin-key")}
     requests, limits = resources.read(said, settings)
     resources.tell_class(spec, requests, limits, said)
+    resources.tell_room(spec, requests, said)
     agent = _agent(spec, container, line, said, keys, taken)
     agent |= {"service": service, "adapter_namespaces": said.namespaces(namespace)}
     native = _native(said, settings)

@@ -64,6 +64,23 @@ def tell_class(
         )
 
 
+def tell_room(spec: dict[str, Any], requests: dict[str, str], said: Said) -> None:
+    """Say so in `said.warnings` where the pod as a whole asks for too little to hold the agent, and is refused."""
+    whole = (spec.get("resources") or {}).get("requests") or {}
+    for what in sorted(whole.keys() & requests.keys()):
+        shares = [((c.get("resources") or {}).get("requests") or {}) for c in spec["containers"]]
+        try:
+            taken = sum(amount(share[what]) for share in shares if what in share)
+            full = taken + amount(requests[what]) > amount(whole[what])
+        except ValueError:
+            continue  # in a notation that we do not read; Kubernetes will say what it thinks of it
+        if full:
+            said.warnings.append(
+                f"the pod's own {what} request, {whole[what]}, leaves no room for the agent's {requests[what]}:"
+                " Kubernetes refuses such a pod until it is raised"
+            )
+
+
 def _is_guaranteed(container: dict[str, Any]) -> bool:
     resources = container.get("resources") or {}
     limits = resources.get("limits") or {}

@@ -124,6 +124,19 @@ def test_a_pod_that_would_no_longer_be_guaranteed_is_told_so(
     assert ("becomes Burstable" in " ".join(plan(given).warnings)) is told
 
 
+@pytest.mark.parametrize(
+    ("whole", "engine", "told"),
+    [("1", "1", True), ("1", "990m", False), ("1e0", "1", False), ("1", None, False)],
+)
+def test_a_pod_whose_own_request_has_no_room_is_told_so(
+    whole: str, engine: str | None, told: bool
+) -> None:
+    given = pod(resources={"requests": {"cpu": whole}})
+    requests = {"cpu": engine} if engine else {}
+    given["spec"]["containers"][0]["resources"] = {"requests": requests}
+    assert ("leaves no room" in " ".join(plan(given).warnings)) is told
+
+
 @pytest.mark.field(97)
 def test_the_agent_satisfies_pod_security_restricted() -> None:
     context = agent(patched(pod()))["securityContext"]
