@@ -443,6 +443,7 @@ def test_the_order_in_which_things_are_known_changes_nothing(case: Situation):
     assert all(answer == answers[0] for answer in answers)
 
 
+@pytest.mark.field(107)
 @named
 def test_folding_again_later_changes_nothing(case: Situation):
     first = folded(case.pods, case.reports, adapter=case.adapter, **case.world)
@@ -524,6 +525,7 @@ def test_available_says_whether_spec_and_service_make_sense(adapter, world, said
 AFTER, BEFORE = NOW, NOW - timedelta(days=30)
 
 
+@pytest.mark.field(75)
 @pytest.mark.parametrize(
     ("annotations", "webhook", "text"),
     [

@@ -295,6 +295,7 @@ async def test_the_injectors_webhook_says_why_a_pod_has_no_agent(rig):
 # ---- what is written, and when ------------------------------------------------------------------------------
 
 
+@pytest.mark.field(107)
 async def test_when_nothing_changes_nothing_is_written(rig):
     await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
     rig.put(report("chat-a", entry(), beat=2))
@@ -597,6 +598,7 @@ def overwrite(rig: Rig) -> None:
     rig.kube.put(ADAPTERS, held)
 
 
+@pytest.mark.field(104)
 async def test_what_another_writer_overwrote_is_set_right_once_and_then_once_a_minute(rig):
     await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
     rig.pass_by(10)

@@ -235,3 +235,17 @@ def test_a_webhook_tells_since_when_it_is_there_and_whom_it_leaves_out():
         created=datetime(2026, 5, 1, 10, tzinfo=UTC),
         excluded=frozenset({"kube-system", "kube-node-lease"}),
     )
+
+
+@pytest.mark.field(102)
+@pytest.mark.parametrize("status", [{}, {"schemaVersion": 2, "mood": "fine", "adapters": ["x"]}])
+def test_a_report_of_an_older_or_newer_agent_counts_for_what_it_says(status: Json) -> None:
+    """An agent says at least this much of an adapter; what it leaves out or says besides does not matter."""
+    told = report("chat-a", entry())
+    said = told["status"]
+    kept = {"adapter", "uid", "generation", "reason", "state"}
+    least = [{k: v for k, v in one.items() if k in kept} for one in said["adapters"]]
+    engine = {key: said["engine"][key] for key in ("state", "since")}
+    adapters = [*least, *status.get("adapters", [])]
+    told["status"] = {**status, "beat": 1, "engine": engine, "adapters": adapters}
+    assert worlds.says(folded(pods=[pod()], reports=[told])) == ("True", "ReconcileSuccess")

@@ -117,6 +117,7 @@ def chat(controlplane, kubelet, namespace, aggregator, request):
     return Service(controlplane, kubelet, namespace, stem)
 
 
+@pytest.mark.field(3)
 def test_reports_become_what_kubectl_waits_for(chat):
     chat.adapter("waited")
     pods = [chat.pod("a"), chat.pod("b")]
@@ -130,6 +131,7 @@ def test_reports_become_what_kubectl_waits_for(chat):
     assert chat.status("waited")["podsLoaded"] == "2/2"
 
 
+@pytest.mark.field(7)
 def test_kubectl_get_shows_service_handle_truth_and_count(chat):
     chat.adapter("listed")
     chat.report(
@@ -145,6 +147,7 @@ def test_kubectl_get_shows_service_handle_truth_and_count(chat):
     ]
 
 
+@pytest.mark.field(113)
 def test_kubectl_describe_reads_from_top_to_bottom(chat):
     chat.adapter("told")
     good, bad = chat.pod("a"), chat.pod("b")
@@ -211,6 +214,7 @@ def test_pods_that_go_no_longer_count(chat):
     assert chat.until("left", "False", "NoPods")["podsLoaded"] == "0/0"
 
 
+@pytest.mark.field(108)
 def test_many_bad_pods_stay_within_what_the_crd_allows(chat):
     chat.adapter("crowded")
     for number in range(53):

@@ -178,6 +178,7 @@ def test_a_service_that_did_not_opt_in_is_left_to_llmkube(
     assert finalizers(stack, "theirs") == [LLMKUBES]
 
 
+@pytest.mark.field(105)
 def test_without_takeover_the_other_writer_is_told_and_not_fought(stack: Stack) -> None:
     aggregator = stack.start_aggregator("--takeover", "false")
     with_one(stack)

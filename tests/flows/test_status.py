@@ -70,6 +70,7 @@ def test_an_engine_that_dies_is_missed_and_its_return_is_seen(service: Stack):
     until_loaded(service, "sql", "True", "ReconcileSuccess")
 
 
+@pytest.mark.field(7)
 def test_one_bad_pod_is_named_with_its_reason(service: Stack):
     make_adapter(service.adapters / "sql")
     service.adapter("sql")
@@ -84,6 +85,7 @@ def test_one_bad_pod_is_named_with_its_reason(service: Stack):
     assert service.get_adapter("sql")["status"]["podsLoaded"] == "1/2"
 
 
+@pytest.mark.field(2)
 def test_a_pod_that_goes_is_no_longer_counted(service: Stack):
     make_adapter(service.adapters / "sql")
     service.adapter("sql")
@@ -106,6 +108,7 @@ def test_bad_input_is_told_to_its_author(service: Stack):
     assert "not absolute" in described
 
 
+@pytest.mark.field(32)
 def test_a_service_of_another_runtime_is_said(service: Stack):
     url = f"/apis/inference.llmkube.dev/v1alpha1/namespaces/{service.namespace}/inferenceservices/chat"
     patch = {"spec": {"runtime": "llamacpp"}}

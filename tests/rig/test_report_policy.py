@@ -168,9 +168,32 @@ def test_a_token_of_no_pod_writes_nothing(controlplane, pod):
     assert "not bound to a pod" in refused(unbound.api, "POST", path_of(pod), report_of(pod))
 
 
+@pytest.mark.field(112)
 def test_a_pod_can_neither_delete_reports_nor_write_an_adapters_status(agent, pod, written):
     adapters = f"/apis/inference.llmkube.dev/v1alpha1/namespaces/{pod.namespace}/loraadapters"
 
     for method, path in (("DELETE", path_of(pod, pod.name)), ("PATCH", f"{adapters}/a/status")):
         with pytest.raises(ApiError, match=r"cannot (delete|patch) resource"):
             agent.api(method, path, {})
+
+
+@pytest.mark.field(112)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/v1/namespaces/{}/secrets"),
+        ("GET", "/api/v1/namespaces/{}/configmaps"),
+        ("GET", "/api/v1/namespaces/{}/pods"),
+        ("GET", "/apis/lora-sidecar.llmkube.dev/v1alpha1/namespaces/{}/lorapodstatuses"),
+        ("POST", "/apis/events.k8s.io/v1/namespaces/{}/events"),
+        ("PATCH", "/apis/inference.llmkube.dev/v1alpha1/namespaces/{}/loraadapters/a"),
+        ("GET", "/apis/inference.llmkube.dev/v1alpha1/namespaces/{}/inferenceservices"),
+    ],
+)
+def test_nothing_else_is_open_to_a_pod(agent, pod, method, path):
+    with pytest.raises(ApiError, match=r"cannot (list|create|patch) resource"):
+        agent.api(method, path.format(pod.namespace), {} if method != "GET" else None)
+
+
+def test_a_pod_reads_the_adapters_of_all_namespaces(agent):
+    assert "items" in agent.api("GET", "/apis/inference.llmkube.dev/v1alpha1/loraadapters")
