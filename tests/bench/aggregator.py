@@ -9,9 +9,11 @@ process of its own under its own permissions. What the lists alone take is measu
 import argparse
 import asyncio
 import itertools
+import re
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -70,7 +72,8 @@ def _all(service: "Service", sizes: Sequence[int]) -> int:
         bare = asyncio.run(_bare(service.stack))
         missed += tell(*_figures(size, took, spent, bare, resident(process.pid)))
         if size == max(sizes):
-            missed += tell(_one_change(service), _at_rest(service, process))
+            missed += tell(_one_change(service), _storm(service, process))
+            missed += tell(_at_rest(service, process))
         process.stop()
     return missed + tell(*_curve(sorted(sizes), costs))
 
@@ -106,20 +109,24 @@ class Service:
             path = REPORTS.path(self.stack.namespace)
             self.stack.controlplane.api("POST", path, self._report(pod).wire())
 
-    def report(self, pod: PodHandle, failing: str = "") -> None:
+    def report(
+        self, pod: PodHandle, failing: str = "", engine: EngineState = EngineState.READY
+    ) -> None:
         """Write a pod's report anew, with one adapter that fails on it or none."""
         path = REPORTS.path(self.stack.namespace, pod.name)
-        status = self._report(pod, failing).status_wire()
+        status = self._report(pod, failing, engine).status_wire()
         self.stack.controlplane.api("PATCH", path, {"status": status})
 
-    def _report(self, pod: PodHandle, failing: str = "") -> LoRAPodStatus:
+    def _report(
+        self, pod: PodHandle, failing: str = "", state: EngineState = EngineState.READY
+    ) -> LoRAPodStatus:
         self.beat += 1
         entries = tuple(
             _entry(self.stack.namespace, one, failing, self.loaded_at + timedelta(seconds=number))
             for number, one in enumerate(self.adapters, start=int(pod.name[-4:]))
         )
         since = self.loaded_at + timedelta(days=1)  # later than any container of ours began
-        engine = EngineEntry(state=EngineState.READY, since=since, boot_id="boot", version="0.5.23")
+        engine = EngineEntry(state=state, since=since, boot_id="boot", version="0.5.23")
         status = ReportStatus(
             agent_version="0.1.0",
             beat=self.beat,
@@ -224,6 +231,36 @@ def _one_change(service: Service) -> Figure:
 def _is_false(service: Service, name: str) -> bool:
     conditions = service.stack.get_adapter(name).get("status", {}).get("conditions", [])
     return any(one["type"] == "Loaded" and one["status"] == "False" for one in conditions)
+
+
+def _storm(service: Service, process: Process) -> Figure:
+    """Writes of an adapter's status while all engines go and come back, one after another."""
+    say("letting all engines restart")
+    wanted = [f"{len(service.pods)}/{len(service.pods)}"] * ADAPTER_COUNT
+    before, began = _writes(process), time.monotonic()
+    for state in (EngineState.STARTING, EngineState.READY):
+        for pod in service.pods:
+            service.report(pod, engine=state)
+    until(lambda: service.counts() == wanted, "all is as it was", timeout=120, every=0.2)
+    took = time.monotonic() - began
+    pace = max(1.0, len(service.pods) / 100)
+    return Figure(
+        "aggregator_storm",
+        ADAPTER_COUNT,
+        "writes",
+        took / pace + 3,  # the first, and one for each change of a condition
+        f"all pods restart: one write per {pace:g} s and adapter, and at once where a condition changes",
+        value=(_writes(process) - before) / ADAPTER_COUNT,
+    )
+
+
+def _writes(process: Process) -> float:
+    """How many statuses it has written, by its own count."""
+    port = re.findall(r"metrics on port (\d+)", process.log.read_text())[-1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    (count,) = re.findall(r'status_writes_total\{result="written"\} (\S+)', text)
+    return float(count)
 
 
 def _at_rest(service: Service, process: Process) -> Figure:
