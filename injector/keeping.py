@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 SECRETS: Final = Resource("", "v1", "secrets")
 LOOK: Final = 10.0
 """Seconds between two looks."""
+NOTICE: Final = 1.0
+"""Seconds that API servers, who learn of a caBundle by watching, get before a certificate is shown that needs it."""
 _RACES: Final = 5
 """How often one look reads again because another replica wrote first."""
 _MOUNT: Final = "..data"
@@ -141,6 +143,8 @@ class SelfManaged(_Common):
             if self.trusted is not None and self.trusted.lacks(bundle):
                 self.trusted = await install(self.client, self.place.webhook, self.trusted, bundle)
                 log.info("installed the caBundle in %s", self.place.webhook)
+                if self.serving.shown is not None:
+                    await self.sleep(NOTICE)
         finally:
             self._show_in_turn(pair)
 

@@ -295,8 +295,7 @@ class Loop:
                 job = self._written(job, write, outcome)
             else:
                 job = self._not_written(job, key, "status", outcome)
-            self._keep(key, job, job.pace)
-        self._wake.set()
+        self._resume(key, job)
 
     async def _write_finalizers(self, key: str, marking: Marking) -> None:
         outcome = await mark(self._client, marking)
@@ -309,7 +308,13 @@ class Loop:
                 job = replace(job, pace=job.pace.again(self._clock()))
             else:
                 job = self._not_written(job, key, "list of finalizers", outcome)
-            self._keep(key, job, job.pace)
+        self._resume(key, job)
+
+    def _resume(self, key: str, job: Job | None) -> None:
+        """Go on after a write; where the adapter was made anew meanwhile, with the new one, which had to wait."""
+        now = job or self._jobs.get(key)
+        if now is not None:
+            self._keep(key, now, now.pace)
         self._wake.set()
 
     def _not_written(self, job: Job, key: str, what: str, outcome: Overtaken | Failed) -> Job:

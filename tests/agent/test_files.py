@@ -302,7 +302,7 @@ def test_an_error_of_the_file_system_is_named(
     def fails(path: object, *args: object, **kwargs: object) -> None:
         raise OSError(number, os.strerror(number), str(path))
 
-    where: Any = {"stat": Path, "realpath": os.path}.get(call, os)
+    where: Any = {"realpath": os.path}.get(call, os)
     monkeypatch.setattr(where, call, fails)
     state, text = said(adapter)
     assert state is PathState.UNREADABLE

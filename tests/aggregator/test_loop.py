@@ -354,6 +354,18 @@ async def test_a_re_created_adapter_gets_a_status_of_its_own_at_once(rig):
     await rig.until(lambda: rig.loaded() == SILENT)
 
 
+async def test_an_adapter_re_created_while_the_old_one_is_written_is_not_forgotten(rig):
+    def replaced(seen: Seen) -> bool:
+        if rig.kube.get(ADAPTERS, "ml", "sql")["metadata"]["uid"] == "uid-sql":
+            rig.kube.delete(ADAPTERS, "ml", "sql")
+            rig.put(worlds.adapter(uid="uid-new"))
+        return False
+
+    rig.kube.fail(faults.status(500), verb="patch", when=replaced)
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    await rig.until(lambda: rig.loaded() == SILENT)
+
+
 async def test_a_write_names_the_version_it_was_folded_from_and_its_manager(rig):
     stored = rig.kube.put(ADAPTERS, worlds.adapter(finalizers=OURS))
     await started(rig, pod())
