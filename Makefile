@@ -1,11 +1,12 @@
 # The verbs of this project, the same for people and CI. Each sets itself up on a machine with Python 3.11+, make and
 # git; what is slow to make is made once and kept in the cache (${XDG_CACHE_HOME:-~/.cache}/lora-sidecar).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix conformance bench bench-agent bench-aggregator bench-injector docs pins clean-cache
+.PHONY: help demo test check fix conformance bench bench-agent bench-aggregator bench-injector docs pins chart manifests clean-cache
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 RUN := venv=$$(scripts/venv); "$$venv/bin/python"
 ENGINE ?= simulated
+IMAGE ?=
 VERSION ?= 0.5.21
 ARGS ?=
 
@@ -21,9 +22,10 @@ test: ## Run every test that needs no real SGLang, with the real control plane (
 conformance: ## Run the engine's contract suite on the real SGLang (VERSION=0.5.21)
 	@$(RUN) -m pytest tests/conformance --engine=real --engine-version=$(VERSION) $(ARGS)
 
-check: ## Lint, types, layers, generated docs
+check: ## Lint, types, layers, generated docs, chart
 	@$(RUN) -m ruff check . && "$$venv/bin/python" -m ruff format --check . && "$$venv/bin/python" -m mypy \
-		&& "$$venv/bin/lint-imports" --no-cache && "$$venv/bin/python" -m scripts.docs --check
+		&& "$$venv/bin/lint-imports" --no-cache && "$$venv/bin/python" -m scripts.docs --check \
+		&& "$$venv/bin/python" -m tests.chart lint
 
 fix: ## Let ruff mend what it can
 	@$(RUN) -m ruff check --fix . && $(RUN) -m ruff format .
@@ -38,6 +40,12 @@ bench-aggregator: ## Measure the aggregator against its budgets, with 1,000 pods
 
 bench-injector: ## Measure the injector against its budgets
 	@$(RUN) -m tests.bench.injector $(ARGS)
+
+chart: ## Pack the Helm chart into dist/
+	@$(RUN) -m tests.chart package
+
+manifests: ## Write everything as plain manifests into dist/ (IMAGE=registry/lora-sidecar:tag)
+	@$(RUN) -m tests.chart manifests --image "$(IMAGE)"
 
 docs: ## Write the generated pages of docs/
 	@$(RUN) -m scripts.docs

@@ -14,12 +14,14 @@ from tests.rig.polling import until
 HERE = Path(__file__).parent
 MANIFESTS = HERE / "manifests"
 CRDS = HERE.parents[1] / "sidecar" / "api" / "crds"
+CHART = HERE.parents[1] / "charts" / "lora-sidecar"
+POLICIES = [CHART / "files" / f"{name}-policy.yaml" for name in ("report", "takeover")]
 IN_FORCE_SECONDS = 30
 
 
 def install(kubectl: Callable[..., str], client: ApiClient) -> None:
     """Apply all manifests as administrator (again, if need be) and return when they are in force."""
-    folders = [f"--filename={folder}" for folder in (CRDS, MANIFESTS)]
+    folders = [f"--filename={folder}" for folder in (CRDS, MANIFESTS, *POLICIES)]
     kubectl("apply", "--server-side", "--force-conflicts", *folders)
     kubectl("wait", "crd", "--all", "--for=condition=Established", f"--timeout={IN_FORCE_SECONDS}s")
     until(
