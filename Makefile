@@ -1,7 +1,7 @@
 # The verbs of this project, the same for people and CI. Each sets itself up on a machine with Python 3.11+, make and
 # git; what is slow to make is made once and kept in the cache (${XDG_CACHE_HOME:-~/.cache}/lora-sidecar).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix conformance bench bench-agent bench-aggregator bench-injector docs pins chart manifests clean-cache
+.PHONY: help demo test check fix conformance bench bench-agent bench-aggregator bench-injector docs pins chart image manifests clean-cache
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 RUN := venv=$$(scripts/venv); "$$venv/bin/python"
@@ -43,6 +43,9 @@ bench-injector: ## Measure the injector against its budgets
 
 chart: ## Pack the Helm chart into dist/
 	@$(RUN) -m tests.chart package
+
+image: ## Build the image with buildah or docker (TAG=registry/lora-sidecar:tag BASE=python:3.13-slim)
+	@$(RUN) -m scripts.image $(if $(TAG),--tag "$(TAG)") $(if $(BASE),--base "$(BASE)")
 
 manifests: ## Write everything as plain manifests into dist/ (IMAGE=registry/lora-sidecar:tag)
 	@$(RUN) -m tests.chart manifests --image "$(IMAGE)"

@@ -27,6 +27,8 @@ _OURS: Final = (
     *_CLOSED,
     "/usr/lib",
     "/usr/bin",
+    "/usr/local/bin",
+    "/usr/local/lib",
     "/lib",
     "/lib64",
     "/bin",
