@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.api.names import FINALIZER, RELEASED
+from sidecar.api.names import FINALIZER, INJECT, INJECTED_LABEL, RELEASED
 from tests.flows.engine_control import held
 from tests.rig.adapters import make_adapter
 from tests.rig.llmkube import FINALIZER as LLMKUBES
@@ -179,6 +179,26 @@ def test_a_service_that_did_not_opt_in_is_left_to_llmkube(
 
 
 @pytest.mark.field(105)
+def test_a_service_that_opts_out_is_llmkubes_again_and_stays_loaded(
+    stack: Stack, beside: Callable[..., Process]
+) -> None:
+    beside()
+    with_one(stack)
+    service = f"{stack.namespace}.chat"
+    until(lambda: service in kept(stack), "the service is kept")
+    engine = stack.pods[0].engine
+    path = f"/api/v1/namespaces/{stack.namespace}/pods/{stack.pods[0].name}"
+    out = {"metadata": {"annotations": {INJECT: "false"}, "labels": {INJECTED_LABEL: None}}}
+    stack.controlplane.api("PATCH", path, out)
+    until(lambda: service not in kept(stack), "it is kept no more", timeout=20)
+    until(lambda: loaded(stack, "sql") == "Unknown", "the last word is said")
+    assert finalizers(stack, "sql") == []
+    llmkube = Llmkube(stack.controlplane.client(), stack.namespace)
+    until(lambda: llmkube.reconcile("sql") == "", "LLMKube may", timeout=10)
+    assert LLMKUBES in finalizers(stack, "sql")
+    assert held(engine) == {"sql": str(stack.adapters / "sql")}
+
+
 def test_without_takeover_the_other_writer_is_told_and_not_fought(stack: Stack) -> None:
     aggregator = stack.start_aggregator("--takeover", "false")
     with_one(stack)
