@@ -14,22 +14,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
 from sidecar.aggregator.announcing import Announcer
-from sidecar.aggregator.finalizing import DEADLINE, Policy
-from sidecar.aggregator.finalizing import wanted as wanted_finalizers
+from sidecar.aggregator.finalizing import Policy
 from sidecar.aggregator.fold import EXTRAS, KEYS, Spoken, fold, spoken, wire
 from sidecar.aggregator.index import Index, ServiceKey
+from sidecar.aggregator.jobs import Job
 from sidecar.aggregator.metrics import Metrics
 from sidecar.aggregator.news import news
 from sidecar.aggregator.opting import OptIns
-from sidecar.aggregator.pacing import CORRECTION, NEVER, Pace
+from sidecar.aggregator.pacing import Pace
 from sidecar.aggregator.records import Adapter
 from sidecar.aggregator.sources import Sources
-from sidecar.aggregator.view import Presence, View
 from sidecar.aggregator.writing import (
     Failed,
     Marking,
@@ -40,7 +39,7 @@ from sidecar.aggregator.writing import (
     send,
 )
 from sidecar.api.conditions import ConditionType
-from sidecar.api.names import FINALIZER, LLMKUBE_FINALIZER
+from sidecar.api.names import LLMKUBE_FINALIZER
 from sidecar.api.wire import cut
 from sidecar.kube.apply import difference
 from sidecar.kube.client import Client
@@ -54,24 +53,6 @@ _HEARING: Final = 5.0
 _IDLE: Final = 60.0
 _LOGGED: Final = 400
 """Bytes of a message that go into the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What is remembered of one adapter of one uid."""
-
-    uid: str
-    pace: Pace = field(default_factory=Pace)
-    ours: bool = False
-    """Its service was opted in when it was last looked at, or its last word is not written yet."""
-    said: Spoken | None = None
-    """What was last written."""
-    since: float | None = None
-    """When the first news came that is not written yet."""
-    leaving: float | None = None
-    """When it was first seen to be deleted, or was by the API server's word if that is earlier."""
-    taken_over: float = NEVER
-    """When LLMKube's finalizer was last taken off."""
 
 
 class Loop:
@@ -204,16 +185,13 @@ class Loop:
     def _look(self, key: str, writes: asyncio.TaskGroup) -> None:
         job, adapter = self._jobs.get(key), self._index.adapters.get(key)
         view = self._index.view(adapter.service) if adapter is not None else None
-        if job is None or adapter is None or view is None or not _concerns(job, adapter, view):
+        if job is None or adapter is None or view is None or not job.concerns(adapter, view):
             self._forget(key)
             return
         now = self._clock()
-        job = replace(
-            job,
-            ours=job.ours or view.opted_in or FINALIZER in adapter.finalizers,
-            leaving=self._leaving(job, adapter, now),
-        )
-        finalizers, again = self._finalizers(job, adapter, view, now)
+        job = job.seen(adapter, view, now, self._wall())
+        policy = self._policy(adapter.service)
+        finalizers, again = job.finalizers(adapter, view, policy, now)
         if finalizers != adapter.finalizers:
             self._mark(key, job, Marking(adapter, finalizers), writes)
             return
@@ -238,30 +216,6 @@ class Loop:
             adapter, patch, wanted, last=not view.opted_in, corrective=corrective, again=again
         )
         writes.create_task(self._write(key, write), name=f"write {key}")
-
-    def _leaving(self, job: Job, adapter: Adapter, now: float) -> float | None:
-        if not adapter.deleting:
-            return None
-        if job.leaving is not None or adapter.deleted_at is None:
-            return now if job.leaving is None else job.leaving
-        return now - max(0.0, (self._wall() - adapter.deleted_at).total_seconds())
-
-    def _finalizers(
-        self, job: Job, adapter: Adapter, view: View, now: float
-    ) -> tuple[tuple[str, ...], float | None]:
-        """The finalizers that the adapter should have now, and when that may change by itself."""
-        policy, times = self._policy(adapter.service), []
-        if policy.takes_over and LLMKUBE_FINALIZER in adapter.finalizers:
-            free = job.taken_over + CORRECTION
-            if now < free:  # something puts it on again: no race is run with it
-                policy = replace(policy, takes_over=False)
-                times.append(free)
-        waited = 0.0
-        if job.leaving is not None:
-            waited = now - job.leaving
-            if FINALIZER in adapter.finalizers and waited < DEADLINE:
-                times.append(job.leaving + DEADLINE)
-        return wanted_finalizers(adapter, view, policy, waited), min(times, default=None)
 
     def _mark(self, key: str, job: Job, marking: Marking, writes: asyncio.TaskGroup) -> None:
         """Have finalizers written, unless the last write failed just now."""
@@ -365,12 +319,6 @@ class Loop:
         """The adapter's job, if it is still there and still the same adapter."""
         job, adapter = self._jobs.get(key), self._index.adapters.get(key)
         return job if job and adapter and job.uid == adapter.uid == uid else None
-
-
-def _concerns(job: Job, adapter: Adapter, view: View) -> bool:
-    """Whether an adapter of this service is ours to write, or was until now."""
-    was_ours = job.ours or FINALIZER in adapter.finalizers
-    return view.opted_in or was_ours or view.presence is Presence.KIND_ABSENT
 
 
 def _statuses(said: Spoken) -> set[tuple[str, str]]:
