@@ -1,7 +1,7 @@
 # The verbs of this project, the same for people and CI. Each sets itself up on a machine with Python 3.11+, make and
 # git; what is slow to make is made once and kept in the cache (${XDG_CACHE_HOME:-~/.cache}/lora-sidecar).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fix conformance bench bench-agent bench-aggregator bench-injector docs pins chart image manifests clean-cache
+.PHONY: help demo test e2e check fix conformance bench bench-agent bench-aggregator bench-injector docs pins chart image manifests clean-cache
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 RUN := venv=$$(scripts/venv); "$$venv/bin/python"
@@ -17,7 +17,10 @@ demo: ## Show the main job, end to end, on a real API server (ENGINE=real: on a 
 	@$(RUN) -m tests.demo --engine $(ENGINE) $(ARGS)
 
 test: ## Run every test that needs no real SGLang, with the real control plane (ARGS="-k word")
-	@$(RUN) -m pytest -m "not real_engine" $(ARGS)
+	@$(RUN) -m pytest -m "not real_engine and not e2e" $(ARGS)
+
+e2e: ## Run the chart and the image on a real one-node cluster of this machine (root), or on E2E_KUBECONFIG's
+	@$(RUN) -m pytest tests/e2e $(ARGS)
 
 conformance: ## Run the engine's contract suite on the real SGLang (VERSION=0.5.21)
 	@$(RUN) -m pytest tests/conformance --engine=real --engine-version=$(VERSION) $(ARGS)

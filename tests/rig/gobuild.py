@@ -49,6 +49,19 @@ def build(names: Collection[str], into: Path) -> None:
             _go_build(go, "kubernetes", into, packages, Path(logs), _version_stamps())
 
 
+NODE = ("kubelet", "kube-scheduler", "kube-proxy")
+
+
+def build_node(into: Path) -> None:
+    """Build what a node needs besides a control plane, a DNS server and what holds a pod's namespaces open."""
+    go = find_go()
+    with tempfile.TemporaryDirectory(dir=into) as logs:
+        packages = [f"k8s.io/kubernetes/cmd/{name}" for name in NODE]
+        _go_build(go, "node", into, packages, Path(logs), _version_stamps())
+        for name in ("coredns", "pause"):
+            _go_build(go, name, into / name, ["."], Path(logs))
+
+
 def _version_stamps() -> str:
     """Return the flags for the version that API server and kubectl report, as official builds do."""
     major, minor, *_ = KUBERNETES.removeprefix("v").split(".")
@@ -61,7 +74,7 @@ def _go_build(
     go: Path, folder: str, output: Path, packages: Sequence[str], logs: Path, stamps: str = ""
 ) -> None:
     what = ", ".join(package.rsplit("/", 1)[-1] for package in packages)
-    what = f"building {folder if folder == 'etcd' else what} from source"
+    what = f"building {what if packages[0].startswith('k8s.io') else folder} from source"
     say(f"{what} (minutes the first time)")
     _run(
         [
