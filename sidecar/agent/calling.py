@@ -103,7 +103,9 @@ class Caller:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)
-        if not task.cancelled() and task.exception() is not None:
+        if not task.cancelled() and task.exception() is None:
+            return  # it has woken the loop itself
+        if not task.cancelled():
             log.error("a call to the engine failed inside", exc_info=task.exception())
         self._wake()
 
@@ -115,12 +117,16 @@ class Caller:
             answer, after = await self._engine.generate_one(action.handle), ""
         else:
             answer, after = await self._engine.unload(action.handle), ""
+        # Before anybody is woken: the next pass is to see the call ended, and not to be made twice.
+        if task := asyncio.current_task():
+            self._running.pop(task, None)
         self._follower.changed(answer.loaded)
         if answer.kind in (Kind.UNKNOWN, Kind.REFUSED):
             self._follower.list_now()
         log.info("%s", _sentence(action, answer))
         self._metrics.called(action, answer)
         self._learn(Outcome(action, answer, self._wall(), boot, after))
+        self._wake()
 
     async def _load(self, load: Load) -> tuple[Answer, str]:
         """Send a load, and see whether its files kept still: the answer, and their signature after it."""

@@ -24,6 +24,7 @@ from sidecar.agent.sources import Source
 from sidecar.agent.state import (
     EngineView,
     Entry,
+    Load,
     Me,
     Memory,
     Outcome,
@@ -211,14 +212,19 @@ class Loop:
     # --- acting -------------------------------------------------------------------------------
 
     def _act(self, decided: Plan) -> None:
-        for path in decided.hash:
-            self._files.hash(path)
+        if not self._loading(decided):  # a hash can wait, a load should not
+            for path in decided.hash:
+                self._files.hash(path)
         if decided.list_now:
             self._follower.list_now()
         if decided.identify:
             self._follower.identify()
         for action in decided.actions:
             self._caller.start(action)
+
+    def _loading(self, decided: Plan) -> bool:
+        under_way = (running.action for running in self._caller.running)
+        return any(isinstance(action, Load) for action in (*decided.actions, *under_way))
 
     async def close(self) -> None:
         """Let the calls that are open end, and say so; the caller bounds the wait."""
