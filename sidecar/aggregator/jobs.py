@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Final
 
 from sidecar.aggregator.finalizing import DEADLINE, Policy, wanted
 from sidecar.aggregator.fold import Spoken
@@ -9,6 +10,10 @@ from sidecar.aggregator.pacing import CORRECTION, NEVER, Pace
 from sidecar.aggregator.records import Adapter
 from sidecar.aggregator.view import Presence, View
 from sidecar.api.names import FINALIZER, LLMKUBE_FINALIZER
+
+IN_FORCE: Final = 3.0
+"""Seconds after which the policy that forbids LLMKube's finalizer counts, by API servers that notice a change of its
+parameter within one. A controller that is quicker puts its finalizer on again, once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +32,18 @@ class Job:
     """When it was first seen to be deleted, or was by the API server's word if that is earlier."""
     taken_over: float = NEVER
     """When LLMKube's finalizer was last taken off."""
+    takeovers: int = 0
+    """How often it was."""
 
     def concerns(self, adapter: Adapter, view: View) -> bool:
         """Whether an adapter of this service is ours to write, or was until now."""
         was_ours = self.ours or FINALIZER in adapter.finalizers
         return view.opted_in or was_ours or view.presence is Presence.KIND_ABSENT
+
+    def took_over(self, now: float) -> "Job":
+        """LLMKube's finalizer is being taken off, so what its controller wrote may be corrected at once."""
+        pace = replace(self.pace, corrected=NEVER)
+        return replace(self, pace=pace, taken_over=now, takeovers=self.takeovers + 1)
 
     def seen(self, adapter: Adapter, view: View, now: float, wall: datetime) -> "Job":
         """Remember whose it is and since when it has been going, as it is seen now (monotonic, and by the wall)."""
@@ -51,7 +63,7 @@ class Job:
         """The finalizers that the adapter should have now, and when that may change by itself (monotonic)."""
         times = []
         if policy.takes_over and LLMKUBE_FINALIZER in adapter.finalizers:
-            free = self.taken_over + CORRECTION
+            free = self.taken_over + (CORRECTION if self.takeovers > 1 else IN_FORCE)
             if now < free:  # something puts it on again: no race is run with it
                 policy = replace(policy, takes_over=False)
                 times.append(free)

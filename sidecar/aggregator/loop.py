@@ -208,7 +208,7 @@ class Loop:
         pace = job.pace.look(now)
         when = pace.may_write(now, pods=len(view.pods), urgent=urgent, corrective=corrective)
         if when > now:
-            self._keep(key, job, pace.wait(when))
+            self._keep(key, job, pace.wait(when if again is None else min(when, again)))
             return
         self._writing.add(key)
         self._keep(key, job, pace)
@@ -226,7 +226,7 @@ class Loop:
         gone = set(marking.adapter.finalizers) - set(marking.finalizers)
         if LLMKUBE_FINALIZER in gone:
             log.info("%s: LLMKube's finalizer is taken off: we are in charge of it", key)
-            job = replace(job, taken_over=now)
+            job = job.took_over(now)
         self._writing.add(key)
         self._keep(key, job, job.pace.look(now))
         writes.create_task(self._write_finalizers(key, marking), name=f"mark {key}")

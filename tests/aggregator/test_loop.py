@@ -586,6 +586,24 @@ async def test_llmkubes_finalizer_is_taken_off_where_we_have_taken_over(rig):
     await rig.until(lambda: rig.finalizers() == list(OURS))
 
 
+async def test_llmkubes_controller_that_was_quicker_than_the_policy_is_kept_off_soon(rig):
+    rig.policy = Policy(takes_over=True)
+    llmkubes = worlds.adapter(finalizers=[LLMKUBES])
+    await started(rig, llmkubes, pod(), report("chat-a", entry()))
+    for _ in range(3):
+        rig.pass_by(1)
+        rig.put(rig.kube.get(ADAPTERS, "ml", "sql") | {"metadata": metadata_with_llmkubes(rig)})
+        overwrite(rig)
+        await rig.idle()
+    rig.pass_by(1)
+    await rig.until(lambda: (rig.finalizers(), rig.loaded()) == (list(OURS), LOADED))
+
+
+def metadata_with_llmkubes(rig: Rig) -> dict[str, Any]:
+    held = rig.kube.get(ADAPTERS, "ml", "sql") or {}
+    return {**held["metadata"], "finalizers": [*OURS, LLMKUBES]}
+
+
 async def test_no_race_is_run_with_a_controller_that_puts_its_finalizer_on_again(rig):
     rig.policy = Policy(takes_over=True)
     await started(rig, worlds.adapter(finalizers=[LLMKUBES]), pod())
