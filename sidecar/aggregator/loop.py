@@ -27,6 +27,7 @@ from sidecar.aggregator.metrics import Metrics
 from sidecar.aggregator.news import news
 from sidecar.aggregator.opting import OptIns
 from sidecar.aggregator.pacing import Pace
+from sidecar.aggregator.pruning import Pruning
 from sidecar.aggregator.records import Adapter
 from sidecar.aggregator.sources import Sources
 from sidecar.aggregator.writing import (
@@ -87,7 +88,7 @@ class Loop:
         self._jobs: dict[str, Job] = {}
         self._agenda: dict[str, float] = {}
         self._writing: set[str] = set()
-        self._pruned: set[str] = set()
+        self._crd = Pruning()
         self._deaf = False
         self._turns = self._seen = 0
 
@@ -129,6 +130,8 @@ class Loop:
         if not self._hears() or self.missing():
             return _IDLE
         expiry = self._index.expire()
+        if self._crd.doubt(self._sources.adapters.watches):
+            self._index.mark_all()
         self._stir()
         now = self._clock()
         for key in sorted(key for key, when in self._agenda.items() if when <= now):
@@ -235,7 +238,7 @@ class Loop:
         """What is to be changed, or None. What this cluster's CRD prunes is no reason to write."""
         current = {name: adapter.status[name] for name in KEYS if name in adapter.status}
         patch = difference(current, wanted)
-        return patch if patch and patch.keys() - self._pruned else None
+        return patch if patch and self._crd.matters(patch) else None
 
     # ---- writing ---------------------------------------------------------------------------------------------
 
@@ -305,15 +308,9 @@ class Loop:
         self._announcer.tell(adapter, told, lambda name: self._index.pod(adapter.service[0], name))
 
     def _notice_pruning(self, write: Write, outcome: Written) -> None:
-        """Learn which of our additions the installed CRD keeps; LLMKube's own prunes them."""
         asked = {name for name in EXTRAS if name in write.wanted}
-        pruned = outcome.pruned(asked, write)
-        if pruned - self._pruned:
-            log.info("the installed CRD of LoRAAdapter prunes %s", ", ".join(sorted(pruned)))
-        if kept := (self._pruned & asked) - pruned:
-            log.info("the installed CRD of LoRAAdapter keeps %s", ", ".join(sorted(kept)))
+        if self._crd.learn(asked, outcome.pruned(asked, write)):
             self._index.mark_all()
-        self._pruned = (self._pruned - asked) | pruned
 
     def _job(self, key: str, uid: str) -> Job | None:
         """The adapter's job, if it is still there and still the same adapter."""

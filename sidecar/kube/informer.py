@@ -102,6 +102,7 @@ class Informer(Generic[T]):
         self._problem: KubeError | None = None
         self._confirmed_at: float | None = None
         self._lists = 0
+        self._watches = 0
 
     @property
     def snapshot(self) -> Mapping[str, T]:
@@ -122,6 +123,11 @@ class Informer(Generic[T]):
     def lists(self) -> int:
         """How many complete lists were read."""
         return self._lists
+
+    @property
+    def watches(self) -> int:
+        """How many watches were begun."""
+        return self._watches
 
     @property
     def confirmed_at(self) -> float | None:
@@ -206,6 +212,7 @@ class Informer(Generic[T]):
             self._away.reset()
             self._confirm()
             self._set_problem(None)
+            self._watches += 1
             began = self._clock()
             try:
                 said = await self._follow(lines)

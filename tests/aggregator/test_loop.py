@@ -117,6 +117,14 @@ class Rig:
         self.now += seconds
         self.wake.set()
 
+    async def watch_anew(self) -> None:
+        """The API server ends all watches, and a minute passes, after which the loop turns by itself."""
+        adapters = self._informers[0]
+        before = adapters.watches
+        self.kube.end_streams()
+        await self.until(lambda: adapters.watches > before)
+        self.pass_by(60)
+
     # ---- what became of it --------------------------------------------------------------------------
 
     def status(self, name: str = "sql") -> Json:
@@ -631,6 +639,7 @@ def overwrite(rig: Rig) -> None:
 @pytest.mark.field(104)
 async def test_what_another_writer_overwrote_is_set_right_once_and_then_once_a_minute(rig):
     await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    await rig.idle()
     rig.pass_by(10)
     overwrite(rig)
     await rig.until(lambda: rig.loaded() == LOADED)
@@ -652,6 +661,7 @@ def events(rig: Rig) -> list[tuple[str, str]]:
 async def test_another_writer_is_told_in_one_event(rig):
     await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
     for _ in range(2):
+        await rig.idle()
         rig.pass_by(70)
         overwrite(rig)
         await rig.until(lambda: rig.loaded() == LOADED)
@@ -707,6 +717,27 @@ async def test_a_crd_that_prunes_no_longer_gets_everything(rig):
     rig.put(report("chat-a", entry("Retrying"), beat=2))
     rig.pass_by(100)
     await rig.until(lambda: "podsLoaded" in rig.status("sql") and "podsLoaded" in rig.status("law"))
+
+
+async def test_a_crd_that_is_replaced_in_quiet_gets_everything_as_well(rig):
+    rig.kube.prunes = {"pods", "podsLoaded", "podsOmitted", "observedGeneration"}
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    rig.pass_by(100)
+    await rig.idle()
+    assert rig.writes == ["sql"]
+    rig.kube.prunes = set()
+    await rig.watch_anew()
+    await rig.until(lambda: rig.status("sql").get("podsLoaded") == "1/1")
+
+
+async def test_each_new_watch_tries_once_what_the_crd_prunes(rig):
+    rig.kube.prunes = {"pods", "podsLoaded", "podsOmitted", "observedGeneration"}
+    await started(rig, worlds.adapter(), pod(), report("chat-a", entry()))
+    for tries in (2, 3):
+        await rig.watch_anew()
+        await rig.until(lambda: len(rig.writes) == tries)  # noqa: B023
+        await rig.idle()
+    assert rig.writes == ["sql"] * 3
 
 
 # ---- metrics ----------------------------------------------------------------------------------------------------
