@@ -61,8 +61,8 @@ class Informer(Generic[T]):
     last good value, and `undecodable` says why.
     `accept` repeats `field_selector` on our side, for servers that cannot select by that field: there the selector
     is left out, and tried again each hour.
-    `wake` is called after every change of the snapshot, of `synced` and of `problem`; `on_change` with key, old and
-    new value for each object. Both run on the loop, must not block, and must not raise.
+    `wake` is called after every change of the snapshot, of `synced`, `problem` and `watches`; `on_change` with key, old
+    and new value for each object. Both run on the loop, must not block, and must not raise.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Informer(Generic[T]):
 
     @property
     def watches(self) -> int:
-        """How many watches were begun."""
+        """How many watches were begun. Each but the first wakes, as a kind that is changed ends the watches of it."""
         return self._watches
 
     @property
@@ -213,6 +213,8 @@ class Informer(Generic[T]):
             self._confirm()
             self._set_problem(None)
             self._watches += 1
+            if self._watches > 1:
+                self._wake()
             began = self._clock()
             try:
                 said = await self._follow(lines)

@@ -1,6 +1,6 @@
 """A real cluster of one node on this machine: containerd, kubelet, kube-proxy and a network beside the control plane.
 
-The programs are built from Go modules once; the scripts in `cluster/` start and stop them by pid and take back what
+The programs are built from Go modules once; the scripts in `scripts/` start and stop them by pid and take back what
 they changed on this machine. Images are imported, as there is no registry.
 """
 
@@ -18,7 +18,7 @@ from tests.rig.cache import cache_root, say, workspace
 from tests.rig.errors import RigError
 from tests.rig.gobuild import KUBERNETES, build_node
 
-SCRIPTS = Path(__file__).parent / "cluster"
+SCRIPTS = Path(__file__).parent / "scripts"
 PAUSE = "localhost/pause:1"
 NEEDED = ("containerd", "ctr", "runc", "ip", "iptables", "openssl")
 PACKAGES = "containerd runc containernetworking-plugins iptables iproute2 openssl"

@@ -1,16 +1,34 @@
-"""A stand-in for LLMKube's own LoRAAdapter controller: what it does to an adapter, one reconcile at a time.
+"""A stand-in for LLMKube's own LoRAAdapter controller: what it does to an adapter, one reconcile at a time; its CRD.
 
 Its finalizer first; then (after a request through the Service, which is left out here) a PUT of the whole status as its
-Go types know it, so that fields of others are dropped. Where the finalizer is refused it does nothing else. Facts: its
-source, and a trial with the real operator.
+Go types know it, so that fields of others are dropped. Where the finalizer is refused it does nothing else; from an
+adapter that is being deleted it takes the finalizer, whatever happens. Facts: its source, and a trial with the real
+operator.
 """
 
 from typing import Any
 
+import yaml
+
 from tests.rig.apiclient import ApiClient
+from tests.rig.install import CRDS
 
 FINALIZER = "loraadapter.inference.llmkube.dev/finalizer"
 KNOWN = ("conditions", "lastLoadedAt", "loadedPath")
+COLUMNS = ("Service", "Adapter", "Loaded", "Age")
+
+
+def crd() -> dict[str, Any]:
+    """LLMKube's CRD of LoRAAdapter: ours without what this project adds."""
+    made: dict[str, Any] = yaml.safe_load((CRDS / "loraadapters.yaml").read_text())
+    (version,) = made["spec"]["versions"]
+    del version["selectableFields"]
+    columns = version["additionalPrinterColumns"]
+    version["additionalPrinterColumns"] = [one for one in columns if one["name"] in COLUMNS]
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    for name in status.keys() - set(KNOWN):
+        del status[name]
+    return made
 
 
 class Llmkube:
@@ -24,6 +42,11 @@ class Llmkube:
         """Answer why it was kept off; "" where it did what it does."""
         adapter = self._client.api("GET", f"{self._path}/{name}")
         finalizers = adapter["metadata"].setdefault("finalizers", [])
+        if "deletionTimestamp" in adapter["metadata"]:
+            if FINALIZER in finalizers:
+                finalizers.remove(FINALIZER)
+                self._client.raw("PUT", f"{self._path}/{name}", adapter)
+            return ""
         if FINALIZER not in finalizers:
             finalizers.append(FINALIZER)
             status, body = self._client.raw("PUT", f"{self._path}/{name}", adapter)

@@ -32,15 +32,21 @@ def command(
 
 
 def environment() -> dict[str, str]:
-    """Ours without what would reach into SGLang's own Python, and with what keeps it on the CPU and off the network."""
+    """Ours without what would reach into SGLang's own Python, and with what SGLang needs here."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return ours | {
+    threads = {name: ours[name] for name in ("OMP_NUM_THREADS",) if name in ours}
+    return ours | on_a_cpu() | threads
+
+
+def on_a_cpu() -> dict[str, str]:
+    """What keeps SGLang on the CPU and off the network."""
+    return {
         "SGLANG_USE_CPU_ENGINE": "1",
         "PYTHONPATH": str(STAND_INS),
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_OFFLINE": "1",
         "TORCHDYNAMO_DISABLE": "1",  # no just-in-time compiling
         "CUDA_VISIBLE_DEVICES": "",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2"),
+        "OMP_NUM_THREADS": "2",
         "NO_PROXY": "*",  # its warm-up asks itself over HTTP
     }
