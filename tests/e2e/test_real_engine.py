@@ -18,6 +18,7 @@ from tests.rig.sglang.model import SERVED_NAME, make_model
 
 REAL = "real"
 WELL = ("True", "ReconcileSuccess", "1/1")
+WITH_SQL = f"{SERVED_NAME}:sql"
 START_SECONDS = 300
 ASK = """
 import json, sys, urllib.request as u
@@ -87,12 +88,12 @@ def test_the_real_engine_is_given_an_agent_and_answers_with_the_adapter(real: Cl
     described = real.kubectl("-n", REAL, "describe", "lora", "sql")
     assert pod["metadata"]["name"] in described
     assert "Loaded on 1 of 1 pod" in described
-    assert ask(real, "sql") != ask(real, SERVED_NAME)
+    assert ask(real, WITH_SQL) != ask(real, SERVED_NAME)
 
 
 def test_when_its_container_restarts_it_answers_as_before(real: Cluster) -> None:
     (pod,) = pods(real, REAL, "chat")
-    before = ask(real, "sql")
+    before = ask(real, WITH_SQL)
     real.kubectl("-n", REAL, "exec", pod, "-c", "sglang", "--", "sh", "-c", "kill 1")
 
     def restarted() -> bool:
@@ -104,4 +105,4 @@ def test_when_its_container_restarts_it_answers_as_before(real: Cluster) -> None
     until_true(restarted, "only the engine has restarted")
     until_true(lambda: said(real, REAL, "sql")[0] != "True", "what it lost is told")
     until_true(lambda: said(real, REAL, "sql") == WELL, "it has it again", START_SECONDS)
-    assert ask(real, "sql") == before
+    assert ask(real, WITH_SQL) == before
