@@ -38,7 +38,9 @@ def run(request: pytest.FixtureRequest, empty: ControlPlane, tmp_path: Path) -> 
 
     def call(*arguments: str) -> str:
         command = [str(program), *arguments, "--namespace", "lora-sidecar"]
-        environment = homes | {"KUBECONFIG": str(empty.kubeconfig), "PATH": "/usr/bin:/bin"}
+        # Without a home Helm keeps what it learns of the API server in the current folder.
+        home = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+        environment = homes | home | {"KUBECONFIG": str(empty.kubeconfig)}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout
