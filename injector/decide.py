@@ -58,6 +58,8 @@ class Plan:
     container: str
     settings: AgentSettings
     native: bool
+    names_port: bool
+    """Whether the container names its port for Prometheus. In the node's network that would reserve it on the node."""
     image: str
     pull_policy: str
     pull_secrets: tuple[str, ...]
@@ -144,6 +146,7 @@ def _plan(
         container=container["name"],
         settings=AgentSettings.model_validate(agent),
         native=native,
+        names_port=spec.get("hostNetwork") is not True,
         image=said.get("image") or settings.image,
         pull_policy=settings.image_pull_policy,
         pull_secrets=settings.pull_secrets,

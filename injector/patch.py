@@ -104,6 +104,9 @@ def _container(plan: Plan) -> dict[str, Any]:
         },
         "volumeMounts": [own, *plan.shared.mounts],
     }
+    if plan.names_port:
+        port = {"name": names.AGENT_CONTAINER, "containerPort": plan.settings.listen_port}
+        container["ports"] = [port | {"protocol": "TCP"}]
     if plan.native:
         container["restartPolicy"] = "Always"
     if plan.settings.readiness:

@@ -50,6 +50,15 @@ def test_patching_twice_changes_nothing(name: str) -> None:
     assert patch(once, decide(once, "team", SETTINGS)) == []
 
 
+def test_the_metrics_port_has_a_name_but_not_in_the_nodes_network() -> None:
+    given = pod()
+    assert agent(patched(given))["ports"] == [
+        {"name": "lora-sidecar", "containerPort": 19494, "protocol": "TCP"}
+    ]
+    given["spec"]["hostNetwork"] = True
+    assert "ports" not in agent(patched(given))
+
+
 @pytest.mark.field(84)
 def test_a_skip_is_marked_once() -> None:
     given = pod(containers=[{"name": "web"}])
