@@ -50,8 +50,8 @@ chart: ## Pack the Helm chart into dist/
 image: ## Build the image with buildah or docker (TAG=registry/lora-sidecar:tag BASE=python:3.13-slim)
 	@$(RUN) -m scripts.image $(if $(TAG),--tag "$(TAG)") $(if $(BASE),--base "$(BASE)")
 
-manifests: ## Write everything as plain manifests into dist/ (IMAGE=registry/lora-sidecar:tag)
-	@$(RUN) -m tests.chart manifests --image "$(IMAGE)"
+manifests: ## Write everything as plain manifests into dist/ (IMAGE=registry/lora-sidecar:tag KUBERNETES=1.34)
+	@$(RUN) -m tests.chart manifests --image "$(IMAGE)" $(if $(KUBERNETES),--kubernetes "$(KUBERNETES)")
 
 docs: ## Write the generated pages of docs/
 	@$(RUN) -m scripts.docs

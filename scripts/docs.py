@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that are tables of what the code declares, so that they cannot say anything else.
+"""Writes the pages that are tables of what code and chart declare, so that they cannot say anything else.
 
     python -m scripts.docs [--check]
 
@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from injector.settings import InjectorSettings
+from scripts.values import read
 from sidecar.aggregator.settings import AggregatorSettings
+from sidecar.api import names
 from sidecar.api.annotations import ANNOTATIONS, MARKS, ON_ADAPTERS, Annotation
 from sidecar.api.conditions import ConditionReason
 from sidecar.api.reasons import Reason, State
 from sidecar.api.settings import ENV_PREFIX, SECRET_FIELDS, AgentSettings, Settings
 
-FOLDER: Final = Path(__file__).resolve().parent.parent / "docs"
+ROOT: Final = Path(__file__).resolve().parent.parent
+CHART: Final = "charts/lora-sidecar"
+VALUES: Final = ROOT / CHART / "values.yaml"
 GENERATED: Final = "<!-- Written by `make docs` from {source}; edit that instead. -->"
 
 
@@ -71,6 +75,9 @@ def annotations() -> str:
         " and what is then an empty list means the pod's own namespace.",
         _annotations(ANNOTATIONS),
         "Durations are whole numbers of hours, minutes and seconds, as in `1h30m`.",
+        "## On namespaces",
+        f'No pod of a namespace with the label `{names.INJECT}: "false"` is given an agent, whatever its'
+        " annotations say.",
         "## On LoRAAdapters",
         _annotations(ON_ADAPTERS),
         "## What the injector leaves on pods",
@@ -144,15 +151,39 @@ def _numbers(schema: Mapping[str, Any]) -> str:
     return f"a number from {schema['minimum']:g}"
 
 
+def chart() -> str:
+    """Write the page of the chart's values."""
+    parts: list[str] = []
+    rows: list[tuple[str, str, str]] = []
+    for value in read(VALUES.read_text("utf-8")):
+        if len(value.path) == 1:
+            parts += [table(_VALUES, rows)] if rows else []
+            rows = []
+            parts += [f"## {value.path[0]}", *([] if value.default else [value.sentence])]
+        if value.default:
+            rows.append((code(".".join(value.path)), code(value.default), value.sentence))
+    return page(
+        "The chart of lora-sidecar",
+        f"{CHART}/values.yaml",
+        "How to install it says the README at the top. `values.schema.json` refuses what is not listed here.",
+        *parts,
+        table(_VALUES, rows),
+    )
+
+
+_VALUES: Final = ("Value", "Default", "Meaning")
+
+
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
-    "reasons.md": reasons,
-    "annotations.md": annotations,
-    "settings.md": settings,
+    "docs/reasons.md": reasons,
+    "docs/annotations.md": annotations,
+    "docs/settings.md": settings,
+    f"{CHART}/README.md": chart,
 }
 
 
 def stale(folder: Path) -> list[str]:
-    """Name the pages that do not say what the code declares."""
+    """Name the pages below a clone's folder that do not say what is declared."""
     return [
         name
         for name, write in PAGES.items()
@@ -164,14 +195,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Write or check all pages."""
     parser = argparse.ArgumentParser(prog="python -m scripts.docs", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail on a difference")
-    old = stale(FOLDER)
+    old = stale(ROOT)
     if parser.parse_args(arguments).check:
         if old:
             sys.stderr.write(f"docs: run `make docs`, {', '.join(old)} differ\n")
         return 1 if old else 0
-    FOLDER.mkdir(exist_ok=True)
     for name in old:
-        (FOLDER / name).write_text(PAGES[name](), "utf-8")
+        (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / name).write_text(PAGES[name](), "utf-8")
     return 0
 
 

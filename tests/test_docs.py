@@ -12,7 +12,7 @@ from sidecar.api.settings import SECRET_FIELDS, AgentSettings
 
 
 def test_the_pages_are_up_to_date() -> None:
-    assert docs.stale(docs.FOLDER) == [], "run `make docs`"
+    assert docs.stale(docs.ROOT) == [], "run `make docs`"
     assert docs.main(["--check"]) == 0
 
 
@@ -49,20 +49,20 @@ def test_every_row_of_a_table_has_all_its_cells(write: object) -> None:
 def test_a_stale_or_missing_page_is_noticed_and_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(docs, "FOLDER", tmp_path / "docs")
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
     assert docs.main([]) == 0
     assert docs.main(["--check"]) == 0
     (tmp_path / "docs" / "reasons.md").write_text("old")
     (tmp_path / "docs" / "settings.md").unlink()
     assert docs.main(["--check"]) == 1
-    assert "reasons.md, settings.md differ" in capsys.readouterr().err
+    assert "docs/reasons.md, docs/settings.md differ" in capsys.readouterr().err
     assert docs.main([]) == 0
-    assert docs.stale(tmp_path / "docs") == []
+    assert docs.stale(tmp_path) == []
 
 
 @pytest.mark.field(19)
 def test_the_readme_says_what_remains_where_an_engine_finds_adapters_by_itself() -> None:
     assert (
         "An engine that finds adapters in a folder by itself"
-        in (docs.FOLDER.parent / "README.md").read_text()
+        in (docs.ROOT / "README.md").read_text()
     )

@@ -2,7 +2,7 @@
 
 python -m tests.chart lint
 python -m tests.chart package
-python -m tests.chart manifests --image REPOSITORY[:TAG] [--namespace NAME]
+python -m tests.chart manifests --image REPOSITORY[:TAG] [--namespace NAME] [--kubernetes VERSION]
 python -m tests.chart golden
 """
 
@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.chart.conftest import REPOSITORY, rendered
-from tests.chart.test_chart import APIS, SETS
+from tests.chart.conftest import golden, rendered
+from tests.chart.sets import APIS, HELMS, HOME, REPOSITORY, SETS, TESTED
 from tests.rig.cache import say
 from tests.rig.errors import RigError
 from tests.rig.helm import helm
@@ -20,7 +20,6 @@ from tests.rig.install import CHART
 
 ROOT = CHART.parents[1]
 DIST = ROOT / "dist"
-GOLDEN = ROOT / "tests" / "chart" / "golden"
 HEAD = """\
 # lora-sidecar as plain manifests, for `kubectl apply --server-side -f`.
 # Before you delete them, let every LoRAAdapter go:
@@ -36,11 +35,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chart", description=__doc__)
     parser.add_argument("verb", choices=["lint", "package", "manifests", "golden"])
     parser.add_argument("--image", default="", help="where the image is, with its tag")
-    parser.add_argument("--namespace", default="lora-sidecar")
+    parser.add_argument("--namespace", default=HOME)
+    parser.add_argument("--kubernetes", default=TESTED, help="the version that they are for")
     options = parser.parse_args()
     try:
         return {"lint": _lint, "package": _package, "golden": _golden}.get(
-            options.verb, lambda: _manifests(options.image, options.namespace)
+            options.verb, lambda: _manifests(options.image, options.namespace, options.kubernetes)
         )()
     except (RigError, AssertionError) as error:
         say(str(error).strip())
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def _lint() -> int:
-    for generation in ("4", "3"):
+    for generation in HELMS:
         command = [str(helm(generation)), "lint", "--strict", "--quiet", str(CHART)]
         done = subprocess.run([*command, "--set", f"image.repository={REPOSITORY}"], check=False)
         if done.returncode:
@@ -61,7 +61,8 @@ def _package() -> int:
     return subprocess.run(command, check=False).returncode
 
 
-def _manifests(image: str, namespace: str) -> int:
+def bundle(image: str, namespace: str = HOME, kubernetes: str = TESTED) -> str:
+    """Everything as plain manifests. RigError where `image`, repository[:tag], is empty."""
     repository, _, tag = (
         image.rpartition(":") if ":" in image.rpartition("/")[2] else (image, "", "")
     )
@@ -70,7 +71,12 @@ def _manifests(image: str, namespace: str) -> int:
             "say where the image is: make manifests IMAGE=registry.example.com/lora-sidecar:0.1.0"
         )
     values = {"image": {"repository": repository, "tag": tag}, "uninstall": {"release": False}}
-    text = HEAD.format(namespace=namespace) + rendered(values, namespace=namespace, hooks=False)
+    text = rendered(values, namespace=namespace, kubernetes=kubernetes, hooks=False)
+    return HEAD.format(namespace=namespace) + text
+
+
+def _manifests(image: str, namespace: str, kubernetes: str) -> int:
+    text = bundle(image, namespace, kubernetes)
     DIST.mkdir(exist_ok=True)
     file = DIST / "lora-sidecar.yaml"
     file.write_text(text)
@@ -81,9 +87,8 @@ def _manifests(image: str, namespace: str) -> int:
 
 
 def _golden() -> int:
-    GOLDEN.mkdir(exist_ok=True)
-    for name in ("default", "everything"):
-        (GOLDEN / f"{name}.yaml").write_text(rendered(SETS[name], apis=APIS))
+    for name, values in SETS.items():
+        golden(name).write_text(rendered(values, apis=APIS))
     return 0
 
 

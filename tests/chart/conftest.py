@@ -1,17 +1,17 @@
 """Renders the chart with either generation of Helm."""
 
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.chart.sets import HELMS, HOME, REPOSITORY, TESTED
 from tests.rig.helm import helm
 from tests.rig.install import CHART
 
-REPOSITORY = "registry.example.com/lora-sidecar"
-Render = Callable[..., str]
 Object = dict[str, Any]
 
 
@@ -19,8 +19,8 @@ def rendered(
     values: Mapping[str, Any] | None = None,
     *,
     generation: str = "4",
-    kubernetes: str = "1.34.4",
-    namespace: str = "lora-sidecar",
+    kubernetes: str = TESTED,
+    namespace: str = HOME,
     apis: tuple[str, ...] = (),
     hooks: bool = True,
 ) -> str:
@@ -54,16 +54,33 @@ def rendered(
     return done.stdout
 
 
+def golden(name: str) -> Path:
+    """The file that holds what a set of values renders to."""
+    return Path(__file__).parent / "golden" / f"{name}.yaml"
+
+
 def objects(text: str) -> list[Object]:
     return [one for one in yaml.safe_load_all(text) if one]
 
 
 def named(text: str) -> dict[str, Object]:
-    return {f"{one['kind']}/{one['metadata']['name']}": one for one in objects(text)}
+    """By kind and name; those in namespaces other than the release's by kind, namespace and name."""
+    found: dict[str, Object] = {}
+    for one in objects(text):
+        key = _key(one)
+        assert key not in found, f"{key} is rendered twice"
+        found[key] = one
+    return found
+
+
+def _key(one: Object) -> str:
+    namespace = one["metadata"].get("namespace", HOME)
+    where = "" if namespace == HOME else f"{namespace}/"
+    return f"{one['kind']}/{where}{one['metadata']['name']}"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _fetched() -> None:
     """Before the first test, as fetching takes a while."""
-    for generation in ("3", "4"):
+    for generation in HELMS:
         helm(generation)

@@ -12,51 +12,13 @@ from sidecar import __version__
 from sidecar.aggregator.settings import AggregatorSettings
 from sidecar.api import names
 from sidecar.api.settings import ENV_PREFIX
-from tests.chart.conftest import REPOSITORY, Object, named, objects, rendered
+from tests.chart.conftest import Object, named, objects, rendered
+from tests.chart.sets import APIS, EVERYTHING
 from tests.rig import injector as rig
 from tests.rig.install import CHART, CRDS, MANIFESTS
 
-EVERYTHING: dict[str, Any] = {
-    "image": {"repository": REPOSITORY, "digest": "sha256:" + "0" * 64},
-    "imagePullSecrets": ["ours"],
-    "agent": {"pullSecrets": ["theirs"], "namespaces": ["ml", "research"], "allNamespaces": False},
-    "injector": {
-        "failurePolicy": "Ignore",
-        "port": 10250,
-        "hostNetwork": True,
-        "certManager": {"enabled": True},
-        "nodeSelector": {"a": "b"},
-        "priorityClassName": "system-cluster-critical",
-    },
-    "aggregator": {"replicas": 1, "takeover": False},
-    "networkPolicy": {"enabled": True},
-    "podMonitor": {"enabled": True},
-    "dashboards": {"enabled": True},
-    "commonLabels": {"team": "ml"},
-}
-APIS = ("monitoring.coreos.com/v1",)
-SETS = {
-    "default": {},
-    "everything": EVERYTHING,
-    "no crds": {"crds": {"reports": False}},
-}
-
-
-@pytest.mark.field(78)
-@pytest.mark.parametrize("values", SETS.values(), ids=SETS)
-def test_it_renders_the_same_each_time_and_with_each_helm_and_kubernetes(values: Any) -> None:
-    first = rendered(values, apis=APIS)
-    assert rendered(values, apis=APIS) == first
-    assert named(rendered(values, apis=APIS, generation="3")) == named(first)
-    for kubernetes in ("1.31.0", "1.37.1"):
-        other = rendered(values, apis=APIS, kubernetes=kubernetes)
-        assert other.replace(f"v{kubernetes}", "v1.34.4") == first
-
-
-@pytest.mark.parametrize("name", ["default", "everything"])
-def test_it_renders_as_written_down(name: str) -> None:
-    golden = CHART.parents[1] / "tests" / "chart" / "golden" / f"{name}.yaml"
-    assert rendered(SETS[name], apis=APIS) == golden.read_text()
+WITHIN_PODS_NETWORK = EVERYTHING | {"injector": EVERYTHING["injector"] | {"hostNetwork": False}}
+"""In the node's network no pod satisfies Pod Security, as values.yaml says."""
 
 
 def test_an_old_kubernetes_is_refused_in_words() -> None:
@@ -69,7 +31,16 @@ def test_an_old_kubernetes_is_refused_in_words() -> None:
     [
         ({"image": {"repository": ""}}, "image.repository must be set"),
         ({"agent": {"allNamespaces": False}}, "agent.namespaces is empty"),
-        ({"podMonitor": {"enabled": True}}, "the cluster serves no PodMonitors"),
+        ({"podMonitor": {"enabled": True}}, "podMonitor.enabled is true, but the cluster serves"),
+        ({"serviceMonitor": {"enabled": True}}, "serviceMonitor.enabled is true, but the cluster"),
+        ({"injector": {"certManager": {"enabled": True}}}, "the cluster has no cert-manager"),
+        ({"injector": {"port": 19494}}, "19494 is where probes and metrics are"),
+        ({"injector": {"certManager": {"issuerRef": {"name": "ours"}}}}, "certManager.enabled"),
+        (
+            {"agent": {"resources": {"limits": {"memory": "32Mi"}}}},
+            "agent.resources: the limit of memory, 32Mi, is below the request, 64Mi",
+        ),
+        ({"agent": {"resources": {"limits": {"cpu": "5m"}}}}, "the limit of cpu, 5m, is below"),
         ({"injector": {"failurePolicy": "Perhaps"}}, "failurePolicy"),
         ({"injector": {"replicas": 0}}, "replicas"),
         ({"agent": {"resources": {"requests": {"cpu": ""}}}}, "cpu"),
@@ -112,7 +83,7 @@ def test_permissions_are_those_under_which_everything_is_tested() -> None:
     kinds = ("ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding")
     chart = named(rendered())
     for one in tried:
-        if one["kind"] in kinds:
+        if one["kind"] in kinds and not one["metadata"]["name"].startswith("rig-"):
             ours = chart[f"{one['kind']}/{one['metadata']['name']}"]
             for part in ("rules", "subjects", "roleRef"):
                 assert ours.get(part) == one.get(part), one["metadata"]["name"]
@@ -158,10 +129,11 @@ def _pods(one: Object) -> Iterator[Object]:
         yield one["spec"]["template"]["spec"]
 
 
-@pytest.mark.parametrize("values", [{}, EVERYTHING])
+@pytest.mark.parametrize("values", [{}, WITHIN_PODS_NETWORK])
 def test_every_pod_satisfies_pod_security_restricted(values: Any) -> None:
     for one in objects(rendered(values, apis=APIS)):
         for pod in _pods(one):
+            assert not any(pod.get(f"host{what}") for what in ("Network", "PID", "IPC"))
             assert pod["securityContext"]["runAsNonRoot"]
             assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
             for container in pod["containers"]:
@@ -192,9 +164,10 @@ def test_the_webhooks_port_can_be_one_that_firewalls_let_through() -> None:
 @pytest.mark.field(82)
 def test_system_namespaces_are_left_out_and_only_pods_that_opted_in_are_sent() -> None:
     (webhook,) = named(rendered())["MutatingWebhookConfiguration/lora-sidecar"]["webhooks"]
-    (selector,) = webhook["namespaceSelector"]["matchExpressions"]
-    assert selector["operator"] == "NotIn"
-    assert {"kube-system", "kube-node-lease"} <= set(selector["values"])
+    system, opted_out = webhook["namespaceSelector"]["matchExpressions"]
+    assert system["operator"] == opted_out["operator"] == "NotIn"
+    assert {"kube-system", "kube-node-lease"} <= set(system["values"])
+    assert (opted_out["key"], opted_out["values"]) == (names.INJECT, ["false"])
     (condition,) = webhook["matchConditions"]
     assert names.INJECT in condition["expression"]
 
@@ -202,9 +175,42 @@ def test_system_namespaces_are_left_out_and_only_pods_that_opted_in_are_sent() -
 def test_where_only_some_namespaces_are_served_no_others_are_granted_anything() -> None:
     chart = named(rendered({"agent": {"namespaces": ["ml"], "allNamespaces": False}}))
     assert "ClusterRoleBinding/lora-sidecar-agent" not in chart
-    binding = chart["RoleBinding/lora-sidecar-agent"]
-    assert binding["metadata"]["namespace"] == "ml"
+    binding = chart["RoleBinding/ml/lora-sidecar-agent"]
     assert [one["name"] for one in binding["subjects"]] == ["system:serviceaccounts:ml"]
+
+
+def test_each_role_is_asked_for_its_metrics_once_and_agents_where_they_may_be() -> None:
+    both = named(rendered(EVERYTHING, apis=APIS))
+    assert "PodMonitor/lora-sidecar" not in both
+    monitor = both["ServiceMonitor/lora-sidecar"]["spec"]
+    (chosen,) = monitor["selector"]["matchExpressions"]
+    for role in ("aggregator", "injector"):
+        service = both[f"Service/lora-sidecar-{role}-metrics"]
+        assert service["metadata"]["labels"][chosen["key"]] in chosen["values"]
+        assert service["spec"]["selector"]["app.kubernetes.io/component"] == role
+    assert both["Service/lora-sidecar-injector"]["metadata"]["labels"].get(chosen["key"]) is None
+    agents = both["PodMonitor/lora-sidecar-agents"]["spec"]
+    assert agents["selector"] == {"matchLabels": {names.INJECTED_LABEL: "true"}}
+    assert agents["namespaceSelector"] == {"matchNames": ["ml", "research"]}
+    assert agents["podMetricsEndpoints"][0]["port"] == names.AGENT_CONTAINER
+    alone = named(rendered({"podMonitor": {"enabled": True}}, apis=APIS))
+    assert alone["PodMonitor/lora-sidecar-agents"]["spec"]["namespaceSelector"] == {"any": True}
+    (roles,) = alone["PodMonitor/lora-sidecar"]["spec"]["selector"]["matchExpressions"]
+    assert roles["values"] == ["aggregator", "injector"]
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING])
+def test_where_cert_manager_keeps_the_certificate_the_injector_may_change_nothing(
+    values: Any,
+) -> None:
+    chart = named(rendered(values, apis=APIS))
+    verbs = {
+        verb
+        for kind in ("ClusterRole", "Role")
+        for rule in chart.get(f"{kind}/lora-sidecar-injector", {"rules": []})["rules"]
+        for verb in rule["verbs"]
+    }
+    assert verbs == ({"get"} if values else {"get", "patch", "create", "update"})
 
 
 def test_another_namespace_is_where_everything_is() -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.chart.conftest import REPOSITORY, named, rendered
-from tests.chart.test_chart import APIS, EVERYTHING
+from tests.chart.__main__ import bundle as plain_manifests
+from tests.chart.conftest import objects, rendered
+from tests.chart.sets import APIS, HELMS, REPOSITORY, SETS
+from tests.chart.test_rendering import FOREIGN
 from tests.rig.controlplane import ControlPlane
 from tests.rig.helm import helm
 from tests.rig.install import CHART
@@ -31,7 +34,7 @@ def empty() -> Iterator[ControlPlane]:
         yield running
 
 
-@pytest.fixture(params=["3", "4"])
+@pytest.fixture(params=HELMS)
 def run(request: pytest.FixtureRequest, empty: ControlPlane, tmp_path: Path) -> Iterator[Helm]:
     program = helm(request.param)
     homes = {f"HELM_{kind}_HOME": str(tmp_path / kind) for kind in ("CACHE", "CONFIG", "DATA")}
@@ -65,13 +68,8 @@ WITHOUT_HOOK = ("--no-hooks",)
 """The hook's Job runs on a node; what it does is tested with the aggregator."""
 
 
-def test_it_is_installed_upgraded_rolled_back_and_leaves_only_its_crds(
-    run: Helm, empty: ControlPlane, bundle: str
-) -> None:
-    adapters = ("--set", "crds.adapters=true")
-    told = run("install", "lora-sidecar", str(CHART), *SET, *adapters)
-    assert "serves no LoRAAdapters" not in told
-    assert "kubectl patch inferenceservice" in told
+def with_bundle(bundle: str) -> tuple[str, str, object, str]:
+    """The request by which the injector puts its bundle into the webhook."""
     mine = {
         "name": "injector.lora-sidecar.llmkube.dev",
         "clientConfig": {"caBundle": bundle},
@@ -83,7 +81,18 @@ def test_it_is_installed_upgraded_rolled_back_and_leaves_only_its_crds(
         "webhooks": [mine],
     }
     path = f"{HOOKS}?fieldManager=lora-sidecar-injector&force=true"
-    empty.api("PATCH", path, applied, "application/apply-patch+yaml")
+    return "PATCH", path, applied, "application/apply-patch+yaml"
+
+
+@pytest.mark.field(78)
+def test_it_is_installed_upgraded_rolled_back_and_leaves_only_its_crds(
+    run: Helm, empty: ControlPlane, bundle: str
+) -> None:
+    adapters = ("--set", "crds.adapters=true")
+    told = run("install", "lora-sidecar", str(CHART), *SET, *adapters)
+    assert "serves no LoRAAdapters" not in told
+    assert "kubectl patch inferenceservice" in told
+    empty.api(*with_bundle(bundle))
     seven = ("--set", "injector.timeoutSeconds=7")
     run("upgrade", "lora-sidecar", str(CHART), *SET, *adapters, *seven)
     hook = empty.api("GET", HOOKS)["webhooks"][0]
@@ -127,20 +136,49 @@ def test_where_llmkubes_crd_is_there_first_it_stays(run: Helm, empty: ControlPla
     run("uninstall", "lora-sidecar", *WITHOUT_HOOK)
 
 
-@pytest.mark.parametrize("values", [{}, EVERYTHING])
+@pytest.fixture
+def namespaces(empty: ControlPlane) -> None:
+    """Those that the sets of values grant something in."""
+    empty.kubectl("create", "namespace", "ml", check=False)
+    empty.kubectl("create", "namespace", "research", check=False)
+    assert {"ml", "research"} <= {
+        name.partition("/")[2] for name in empty.kubectl("get", "ns", "-o", "name").split()
+    }
+
+
+@pytest.mark.usefixtures("namespaces")
+@pytest.mark.parametrize("name", SETS)
 def test_the_api_server_takes_every_object_as_it_is_rendered(
-    empty: ControlPlane, values: dict[str, object]
+    empty: ControlPlane, name: str
 ) -> None:
-    own = [
-        one
-        for one in named(rendered(values, apis=APIS)).values()
-        if "cert-manager" not in one["apiVersion"] and "monitoring" not in one["apiVersion"]
-    ]
-    for namespace in ("ml", "research"):
-        empty.client().raw(
-            "POST", "/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": namespace}}
-        )
+    own = [one for one in objects(rendered(SETS[name], apis=APIS)) if one["kind"] not in FOREIGN]
     empty.kubectl(
         *("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"),
         input=yaml.safe_dump_all(own),
     )
+
+
+@pytest.mark.field(78)
+def test_plain_manifests_applied_again_change_nothing_and_leave_the_webhooks_bundle(
+    empty: ControlPlane, bundle: str
+) -> None:
+    text = plain_manifests("registry.example.com/lora-sidecar:0.1.0")
+    apply = ("apply", "--server-side", "-f", "-")
+    empty.kubectl(*apply, input=text)
+    empty.api(*with_bundle(bundle))
+    before = versions(empty, text)
+    empty.kubectl(*apply, input=text)
+    assert versions(empty, text) == before
+    assert empty.api("GET", HOOKS)["webhooks"][0]["clientConfig"]["caBundle"] == bundle
+    empty.kubectl("delete", "-f", "-", input=text)
+
+
+def versions(empty: ControlPlane, text: str) -> dict[str, str]:
+    """Each object's generation, or its resourceVersion where it has none."""
+    told = empty.kubectl("get", "-f", "-", "-o", "json", input=text)
+    return {
+        f"{one['kind']}/{one['metadata']['name']}": str(
+            one["metadata"].get("generation") or one["metadata"]["resourceVersion"]
+        )
+        for one in json.loads(told)["items"]
+    }

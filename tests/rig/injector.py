@@ -38,6 +38,7 @@ def configuration(port: int, namespaces: Sequence[str], policy: str = "Fail") ->
             "operator": "NotIn",
             "values": ["kube-system", "kube-node-lease"],
         },
+        {"key": names.INJECT, "operator": "NotIn", "values": ["false"]},
         {"key": NAME_LABEL, "operator": "In", "values": [*namespaces, "kube-system"]},
     ]
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
